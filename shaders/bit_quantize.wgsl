@@ -5,11 +5,8 @@
 // the same bits: floats are compared as integers, the division uses integers, and no product is
 // followed by a sum.  One workgroup per token.
 
-#import grid
-#import state
+#import tokens256
 
-const WG = 256u;
-const UNITS = 1u;
 // Bits of 1e-5, infinity and NaN.
 const FLOOR = 0x3727c5acu;
 const INFINITY = 0x7f800000u;
@@ -49,22 +46,14 @@ fn inverse(m: u32) -> f32 {
     return bitcast<f32>(((exponent - 1u) << 23u) + quotient);
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let t = group.y;
-    if (t >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    if (lane == 0u) {
+fn compute(token: u32, lane: Lane) {
+    if (lane.index == 0u) {
         atomicStore(&largest, FLOOR);
     }
     workgroupBarrier();
-    let row = t * params.cols;
+    let row = token * params.cols;
     var own = 0u;
-    for (var i = lane; i < params.cols; i += WG) {
+    for (var i = lane.index; i < params.cols; i += WG) {
         own = max(own, x[row + i] & 0x7fffffffu);
     }
     atomicMax(&largest, own);
@@ -73,7 +62,7 @@ fn main(
     let finite = m < INFINITY;
     let scale = inverse(select(FLOOR, m, finite));
     let words = (params.cols + 63u) / 64u * 16u;
-    for (var i = lane; i < words; i += WG) {
+    for (var i = lane.index; i < words; i += WG) {
         var word = vec4(0);
         for (var j = 0u; j < 4u; j++) {
             let col = 4u * i + j;
@@ -81,9 +70,9 @@ fn main(
                 word[j] = i32(round(bitcast<f32>(x[row + col]) * scale));
             }
         }
-        q[t * words + i] = pack4xI8(word);
+        q[token * words + i] = pack4xI8(word);
     }
-    if (lane == 0u) {
-        d[t] = select(NAN, bitcast<u32>(bitcast<f32>(m) * PART), finite);
+    if (lane.index == 0u) {
+        d[token] = select(NAN, bitcast<u32>(bitcast<f32>(m) * PART), finite);
     }
 }

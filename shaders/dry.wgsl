@@ -7,12 +7,10 @@
 // 1024.
 // One workgroup per token.
 
-#import state
+#import tokens256
 #import sampler
 #import ln
 
-const WG = 256u;
-const UNITS = 1u;
 const LONGEST = 1024u;
 
 struct Params { tokens: u32, vocab: u32, words: u32 }
@@ -49,17 +47,9 @@ fn lower(at: u32, v: f32) {
     }
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let token = group.y;
-    if (token >= min(params.tokens, state.active_rows)) {
-        return;
-    }
+fn compute(token: u32, lane: Lane) {
     let base = token * params.vocab;
-    for (var i = lane; i < params.vocab; i += WG) {
+    for (var i = lane.index; i < params.vocab; i += WG) {
         atomicStore(&y[base + i], bitcast<u32>(x[base + i]));
     }
     let row = state.row[token];
@@ -71,12 +61,12 @@ fn main(
     let seen = min(samplers[row.sequence].dry_penalty_last_n, known);
     // The last token; the one `k` before it is `history[last - k]`.
     let last = row.sequence * state.context + known - 1u;
-    if (lane == 0u) {
+    if (lane.index == 0u) {
         atomicStore(&unbroken, seen);
     }
     workgroupBarrier();
     storageBarrier();
-    for (var k = lane; k < seen; k += WG) {
+    for (var k = lane.index; k < seen; k += WG) {
         if (breaks(row.sequence, history[last - k])) {
             atomicMin(&unbroken, k);
         }
@@ -85,7 +75,7 @@ fn main(
     let longest = min(atomicLoad(&unbroken), LONGEST);
     let allowed = samplers[row.sequence].dry_allowed;
     let rate = ln(samplers[row.sequence].dry_base);
-    for (var k = lane + 1u; k < seen; k += WG) {
+    for (var k = lane.index + 1u; k < seen; k += WG) {
         var n = 0u;
         while (n < min(longest, seen - k) && history[last - k - n] == history[last - n]) {
             n += 1u;

@@ -3,13 +3,9 @@
 // y: [tokens, vocab] f32.  low = max(0, temperature - range), high = temperature + range; count:
 // number of values above -inf.  One workgroup per token.
 
-#import state
-#import sampler
-#import logits
+#import filter
 #import softmax
 
-const WG = 256u;
-const UNITS = 1u;
 // Minimum temperature, so that quotients stay finite.
 const COLDEST = 1e-20;
 
@@ -20,18 +16,12 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let sequence = state.row[group.y].sequence;
-    let middle = samplers[sequence].temperature;
-    let range = samplers[sequence].dynatemp_range;
+fn filter_row(row: Row, lane: Lane) {
+    let middle = samplers[row.sequence].temperature;
+    let range = samplers[row.sequence].dynatemp_range;
     if (middle <= 0.0 || range <= 0.0) {
         return;
     }
-    base = group.y * params.vocab;
     var some = 0.0;
     for (var i = lane.index; i < params.vocab; i += WG) {
         some += select(0.0, 1.0, logit(i) > minus_inf());
@@ -45,7 +35,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
     }
     let part = clamp(entropy / ln(count), 1e-30, 1.0);
     let low = max(0.0, middle - range);
-    let power = exp(samplers[sequence].dynatemp_exponent * ln(part));
+    let power = exp(samplers[row.sequence].dynatemp_exponent * ln(part));
     let temperature = max(low + (middle + range - low) * power, COLDEST);
     for (var i = lane.index; i < params.vocab; i += WG) {
         y[base + i] /= temperature;

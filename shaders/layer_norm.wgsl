@@ -3,11 +3,8 @@
 // x, y: [tokens, dim] f32.  w: [dim] f32.  One workgroup per token.  The variance is computed from
 // x - mean, to avoid the cancellation of mean(x^2) - mean(x)^2.
 
-#import state
+#import tokens128
 #import reduce
-
-const WG = 128u;
-const UNITS = 1u;
 
 struct Params { tokens: u32, dim: u32, eps: f32 }
 
@@ -17,15 +14,8 @@ struct Params { tokens: u32, dim: u32, eps: f32 }
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    lane: Lane,
-) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let base = group.y * params.dim;
+fn compute(token: u32, lane: Lane) {
+    let base = token * params.dim;
     var sum = 0.0;
     for (var i = lane.index; i < params.dim; i += WG) {
         sum += x[base + i];

@@ -3,13 +3,10 @@
 // x: [tokens, vocab] f32.  ids: [tokens].  logprobs: [sequences], written if `logprobs` of the
 // sampler is set.  One workgroup per token, which finds the largest values one by one.
 
-#import state
+#import tokens256
 #import sampler
 #import softmax
 #import logprobs
-
-const WG = 256u;
-const UNITS = 1u;
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -35,16 +32,12 @@ fn before(value: f32, id: u32, other: f32, other_id: u32) -> bool {
     return value > other || (value == other && id < other_id);
 }
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let sequence = state.row[group.y].sequence;
+fn compute(token: u32, lane: Lane) {
+    let sequence = state.row[token].sequence;
     if (samplers[sequence].logprobs == 0u) {
         return;
     }
-    base = group.y * params.vocab;
+    base = token * params.vocab;
     let peak = peak_of(lane);
     let all = peak + ln(sum_of(lane, peak));
     var count = 0u;
@@ -84,7 +77,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
         }
     }
     if (lane.index == 0u) {
-        let id = ids[group.y];
+        let id = ids[token];
         logprobs[sequence].token = id;
         // The value of NO_TOKEN has no meaning.
         logprobs[sequence].logprob = logit(min(id, params.vocab - 1u)) - all;

@@ -2,11 +2,8 @@
 //
 // x, y: [tokens, dim] f32.  One workgroup per token.
 
-#import state
+#import tokens128
 #import reduce
-
-const WG = 128u;
-const UNITS = 1u;
 
 struct Params { tokens: u32, dim: u32, floor: f32 }
 
@@ -15,15 +12,8 @@ struct Params { tokens: u32, dim: u32, floor: f32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    lane: Lane,
-) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let base = group.y * params.dim;
+fn compute(token: u32, lane: Lane) {
+    let base = token * params.dim;
     var target_sum = 0.0;
     var sum = 0.0;
     for (var i = lane.index; i < params.dim; i += WG) {

@@ -3,13 +3,8 @@
 //
 // y: [tokens, vocab] f32.  One workgroup per token.
 
-#import state
-#import sampler
-#import logits
+#import filter
 #import softmax
-
-const WG = 256u;
-const UNITS = 1u;
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -18,15 +13,10 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let min_p = samplers[state.row[group.y].sequence].min_p;
+fn filter_row(row: Row, lane: Lane) {
+    let min_p = samplers[row.sequence].min_p;
     if (min_p <= 0.0) {
         return;
     }
-    base = group.y * params.vocab;
     keep_from(lane.index, peak_of(lane) + ln(min_p));
 }

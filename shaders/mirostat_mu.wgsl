@@ -3,12 +3,10 @@
 // x: [tokens, vocab] f32, the logits that the token was sampled from.  ids: [tokens].  One
 // workgroup per token.
 
-#import state
+#import tokens256
 #import sampler
 #import softmax
 
-const WG = 256u;
-const UNITS = 1u;
 const LN_2 = 0.69314718;
 
 struct Params { tokens: u32, vocab: u32 }
@@ -28,23 +26,19 @@ fn logit(i: u32) -> f32 {
     return x[base + i];
 }
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let sequence = state.row[group.y].sequence;
+fn compute(token: u32, lane: Lane) {
+    let sequence = state.row[token].sequence;
     if (lane.index == 0u) {
         wanted = samplers[sequence].mirostat_tau > 0.0;
     }
     if (!workgroupUniformLoad(&wanted)) {
         return;
     }
-    base = group.y * params.vocab;
+    base = token * params.vocab;
     let peak = peak_of(lane);
     let total = sum_of(lane, peak);
-    if (lane.index == 0u && ids[group.y] != NO_TOKEN) {
-        let surprise = (distance_of(logit(ids[group.y]), peak) + ln(total)) / LN_2;
+    if (lane.index == 0u && ids[token] != NO_TOKEN) {
+        let surprise = (distance_of(logit(ids[token]), peak) + ln(total)) / LN_2;
         let error = surprise - samplers[sequence].mirostat_tau;
         samplers[sequence].mirostat_mu -= samplers[sequence].mirostat_eta * error;
     }

@@ -6,7 +6,7 @@
 // Groups are ranges of experts / groups ids; the score of a group is the sum of its `group_best`
 // largest p + bias, and experts are selected from the `groups_used` best.  One workgroup per token.
 
-#import state
+#import tokens
 #import keys
 #import reduce
 
@@ -138,17 +138,9 @@ fn mass_of(lane: Lane, row: u32) -> Mass {
     return Mass(best, reduce_sum(lane, own));
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    lane: Lane,
-) {
-    let t = group.y;
-    if (t >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let row = t * params.experts;
-    let out = t * params.k;
+fn compute(token: u32, lane: Lane) {
+    let row = token * params.experts;
+    let out = token * params.k;
     let mass = mass_of(lane, row);
     let group_size = params.experts / params.groups;
     if (params.groups > 1u) {

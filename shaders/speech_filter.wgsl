@@ -9,14 +9,10 @@
 // follows text comes no text; timestamps do not decrease, and only the start of a segment may equal
 // the last one.  If all timestamps together are more likely than any text, no text is allowed.
 
-#import grid
-#import state
+#import tokens256
 #import sampler
 #import reduce
 #import keys
-
-const WG = 256u;
-const UNITS = 1u;
 
 struct Params { tokens: u32, vocab: u32, words: u32, context: u32, blank: u32, eot: u32, no_timestamps: u32, first_timestamp: u32 }
 
@@ -87,14 +83,10 @@ fn allowed(rules: Rules, sequence: u32, i: u32) -> bool {
     return i >= rules.text_begin && i < rules.text_end && i != params.no_timestamps;
 }
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let row = state.row[group.y];
+fn compute(token: u32, lane: Lane) {
+    let row = state.row[token];
     var rules = rules_of(row);
-    let base = group.y * params.vocab;
+    let base = token * params.vocab;
     var text = minus_inf();
     var peak = minus_inf();
     for (var i = lane.index; i < params.vocab; i += WG) {

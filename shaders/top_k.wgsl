@@ -2,13 +2,8 @@
 //
 // y: [tokens, vocab] f32.  Ties with the k-th are kept.  One workgroup per token.
 
-#import state
-#import sampler
-#import logits
+#import filter
 #import select
-
-const WG = 256u;
-const UNITS = 1u;
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -25,21 +20,13 @@ fn weight_of(v: f32) -> u32 {
     return 1u;
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let k = samplers[state.row[group.y].sequence].top_k;
+fn filter_row(row: Row, lane: Lane) {
+    let k = samplers[row.sequence].top_k;
     if (k == 0u || k >= params.vocab) {
         return;
     }
-    base = group.y * params.vocab;
-    let least = threshold(lane, k);
-    for (var i = lane; i < params.vocab; i += WG) {
+    let least = threshold(lane.index, k);
+    for (var i = lane.index; i < params.vocab; i += WG) {
         if (key_of(logit(i)) < least) {
             y[base + i] = minus_inf();
         }

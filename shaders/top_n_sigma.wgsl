@@ -3,13 +3,8 @@
 // y: [tokens, vocab] f32.  sigma: the standard deviation of the values above -inf.  One workgroup
 // per token.
 
-#import state
-#import sampler
-#import logits
+#import filter
 #import softmax
-
-const WG = 256u;
-const UNITS = 1u;
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -18,16 +13,11 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let n = samplers[state.row[group.y].sequence].top_n_sigma;
+fn filter_row(row: Row, lane: Lane) {
+    let n = samplers[row.sequence].top_n_sigma;
     if (n <= 0.0) {
         return;
     }
-    base = group.y * params.vocab;
     var some = 0.0;
     var sum = 0.0;
     for (var i = lane.index; i < params.vocab; i += WG) {

@@ -4,14 +4,10 @@
 // token.
 // Probability mass is summed as integers in units of 2^-31, so that the order does not matter.
 
-#import state
-#import sampler
-#import logits
+#import filter
 #import softmax
 #import select
 
-const WG = 256u;
-const UNITS = 1u;
 const ONE = 2147483648.0;
 
 struct Params { tokens: u32, vocab: u32 }
@@ -32,16 +28,11 @@ fn weight_of(v: f32) -> u32 {
     return u32(min(weight(v, peak) * units + 0.5, ONE));
 }
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let top_p = samplers[state.row[group.y].sequence].top_p;
+fn filter_row(row: Row, lane: Lane) {
+    let top_p = samplers[row.sequence].top_p;
     if (top_p >= 1.0) {
         return;
     }
-    base = group.y * params.vocab;
     peak = peak_of(lane);
     units = ONE / sum_of(lane, peak);
     let least = threshold(lane.index, max(u32(top_p * ONE), 1u));

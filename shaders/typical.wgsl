@@ -4,14 +4,10 @@
 // y: [tokens, vocab] f32.  Ties with the last are kept.  One workgroup per token.  Probability mass
 // is summed as integers in units of 2^-31, so that the order does not matter.
 
-#import state
-#import sampler
-#import logits
+#import filter
 #import softmax
 #import select
 
-const WG = 256u;
-const UNITS = 1u;
 const ONE = 2147483648.0;
 
 struct Params { tokens: u32, vocab: u32 }
@@ -34,16 +30,11 @@ fn weight_of(v: f32) -> u32 {
     return u32(min(weight(v, peak) * units + 0.5, ONE));
 }
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let share = samplers[state.row[group.y].sequence].typical_p;
+fn filter_row(row: Row, lane: Lane) {
+    let share = samplers[row.sequence].typical_p;
     if (share >= 1.0) {
         return;
     }
-    base = group.y * params.vocab;
     peak = peak_of(lane);
     let total = sum_of(lane, peak);
     units = ONE / total;

@@ -5,15 +5,10 @@
 // number is drawn from the first word of Philox4x32-10 with key seed and counter (0, position + 1,
 // 1, 0).
 
-#import state
-#import sampler
-#import logits
+#import filter
 #import softmax
 #import philox
 #import chance
-
-const WG = 256u;
-const UNITS = 1u;
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -22,18 +17,12 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.active_rows)) {
-        return;
-    }
-    let row = state.row[group.y];
+fn filter_row(row: Row, lane: Lane) {
     let key = vec2(samplers[row.sequence].seed_lo, samplers[row.sequence].seed_hi);
     let word = philox(vec4(0u, row.position + 1u, 1u, 0u), key).x;
     if (chance(word) >= samplers[row.sequence].xtc_probability) {
         return;
     }
-    base = group.y * params.vocab;
     let peak = peak_of(lane);
     let least_weight = samplers[row.sequence].xtc_threshold * sum_of(lane, peak);
     // The maximum of negated values is the negated minimum.
