@@ -5,6 +5,7 @@
 
 #import tokens256
 #import keys
+#import best
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -12,9 +13,6 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(1) var<storage, read_write> ids: array<u32>;
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
-
-var<workgroup> best_value: array<f32, WG>;
-var<workgroup> best_id: array<u32, WG>;
 
 fn compute(token: u32, lane: Lane) {
     let base = token * params.vocab;
@@ -27,19 +25,7 @@ fn compute(token: u32, lane: Lane) {
             id = i;
         }
     }
-    best_value[lane.index] = value;
-    best_id[lane.index] = id;
-    for (var half = WG / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (lane.index < half) {
-            let other = best_value[lane.index + half];
-            let other_id = best_id[lane.index + half];
-            if (other > best_value[lane.index] || (other == best_value[lane.index] && other_id < best_id[lane.index])) {
-                best_value[lane.index] = other;
-                best_id[lane.index] = other_id;
-            }
-        }
-    }
+    reduce_best(lane, value, id);
     if (lane.index == 0u) {
         // Tests the exponent, because comparisons with NaN are not reliable.
         let finite = (bitcast<u32>(best_value[0]) & 0x7f800000u) != 0x7f800000u;

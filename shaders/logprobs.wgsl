@@ -6,6 +6,7 @@
 #import tokens256
 #import sampler
 #import softmax
+#import best
 #import logprobs
 
 struct Params { tokens: u32, vocab: u32 }
@@ -20,16 +21,8 @@ var<immediate> params: Params;
 // Index of the first element of the row.
 var<private> base: u32;
 
-var<workgroup> best_value: array<f32, WG>;
-var<workgroup> best_id: array<u32, WG>;
-
 fn logit(i: u32) -> f32 {
     return x[base + i];
-}
-
-// Whether (value, id) sorts before (other, other_id); NaN sorts last.
-fn before(value: f32, id: u32, other: f32, other_id: u32) -> bool {
-    return value > other || (value == other && id < other_id);
 }
 
 fn compute(token: u32, lane: Lane) {
@@ -53,19 +46,7 @@ fn compute(token: u32, lane: Lane) {
                 id = i;
             }
         }
-        best_value[lane.index] = value;
-        best_id[lane.index] = id;
-        for (var half = WG / 2u; half > 0u; half /= 2u) {
-            workgroupBarrier();
-            if (lane.index < half) {
-                let other = best_value[lane.index + half];
-                let other_id = best_id[lane.index + half];
-                if (before(other, other_id, best_value[lane.index], best_id[lane.index])) {
-                    best_value[lane.index] = other;
-                    best_id[lane.index] = other_id;
-                }
-            }
-        }
+        reduce_best(lane, value, id);
         workgroupBarrier();
         last = best_value[0];
         last_id = best_id[0];

@@ -26,9 +26,5 @@ fn filter_row(row: Row, lane: Lane) {
         return;
     }
     let least = threshold(lane.index, k);
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (key_of(logit(i)) < least) {
-            y[base + i] = minus_inf();
-        }
-    }
+    keep_keys_from(lane.index, least);
 }

@@ -5,10 +5,8 @@
 // Probability mass is summed as integers in units of 2^-31, so that the order does not matter.
 
 #import filter
-#import softmax
+#import mass
 #import select
-
-const ONE = 2147483648.0;
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -17,15 +15,8 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-var<private> peak: f32;
-var<private> units: f32;
-
 fn rank_of(v: f32) -> f32 {
     return v;
-}
-
-fn weight_of(v: f32) -> u32 {
-    return u32(min(weight(v, peak) * units + 0.5, ONE));
 }
 
 fn filter_row(row: Row, lane: Lane) {
@@ -36,9 +27,5 @@ fn filter_row(row: Row, lane: Lane) {
     peak = peak_of(lane);
     units = ONE / sum_of(lane, peak);
     let least = threshold(lane.index, max(u32(top_p * ONE), 1u));
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (key_of(logit(i)) < least) {
-            y[base + i] = minus_inf();
-        }
-    }
+    keep_keys_from(lane.index, least);
 }

@@ -5,10 +5,8 @@
 // is summed as integers in units of 2^-31, so that the order does not matter.
 
 #import filter
-#import softmax
+#import mass
 #import select
-
-const ONE = 2147483648.0;
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -17,17 +15,11 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-var<private> peak: f32;
-var<private> units: f32;
 // Distance below the peak of a token of typical probability.
 var<private> typical: f32;
 
 fn rank_of(v: f32) -> f32 {
     return -abs((peak - v) - typical);
-}
-
-fn weight_of(v: f32) -> u32 {
-    return u32(min(weight(v, peak) * units + 0.5, ONE));
 }
 
 fn filter_row(row: Row, lane: Lane) {
@@ -40,9 +32,5 @@ fn filter_row(row: Row, lane: Lane) {
     units = ONE / total;
     typical = entropy_of(lane, peak, total) - ln(total);
     let least = threshold(lane.index, max(u32(share * ONE), 1u));
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (key_of(rank_of(logit(i))) < least) {
-            y[base + i] = minus_inf();
-        }
-    }
+    keep_keys_from(lane.index, least);
 }

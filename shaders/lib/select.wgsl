@@ -1,8 +1,8 @@
 // Finds the largest key such that the total weight of all keys at or above it is at least the target,
 // by a workgroup of 256 lanes.
 //
-// The kernel defines `logit`, `params.vocab`, `weight_of` and `rank_of`, the value that keys are
-// computed from. Radix search, byte by byte: finds the bin of 256 in which the cumulative weight
+// The kernel imports `filter` and defines `weight_of` and `rank_of`, the value that keys are computed
+// from. Radix search, byte by byte: finds the bin of 256 in which the cumulative weight
 // from the top reaches the target. Weights are integers, so the order of the atomic additions does
 // not matter.
 
@@ -47,4 +47,13 @@ fn threshold(lane: u32, target_weight: u32) -> u32 {
         at = prefix_and_rest;
     }
     return at.x;
+}
+
+// Sets values with smaller keys to -inf.
+fn keep_keys_from(lane: u32, least: u32) {
+    for (var i = lane; i < params.vocab; i += WG) {
+        if (key_of(rank_of(logit(i))) < least) {
+            y[base + i] = minus_inf();
+        }
+    }
 }
