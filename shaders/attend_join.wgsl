@@ -4,8 +4,7 @@
 // x: [tokens, heads, parts, head_dim + 2] f32, the output of attend_part.  y: [tokens, heads,
 // head_dim] f32.  sinks: as in attention.  One workgroup per token and head.
 
-#import grid
-#import state
+#import groups
 #import sink
 
 const WG = 64u;
@@ -19,17 +18,9 @@ struct Params { tokens: u32, heads: u32, head_dim: u32, window: u32, part: u32, 
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let token = group.y;
-    let head = unit_of(group, groups);
-    if (token >= min(params.tokens, state.active_rows) || head >= params.heads) {
-        return;
-    }
+fn groups() -> u32 { return params.heads; }
+
+fn compute(token: u32, head: u32, lane: Lane) {
     let own = min(state.row[token].position + 1u, state.context);
     let end = select(own, params.positions, params.positions != 0u);
     let seen = min(min(end, params.window), end - min(params.skip, end - 1u));
@@ -46,7 +37,7 @@ fn main(
         let at = base + p * size + params.head_dim;
         total += exp(x[at] - peak) * x[at + 1u];
     }
-    for (var i = lane; i < params.head_dim; i += WG) {
+    for (var i = lane.index; i < params.head_dim; i += WG) {
         var sum = 0.0;
         for (var p = 0u; p < parts; p++) {
             let at = base + p * size;

@@ -5,8 +5,7 @@
 // sinks: as in attention.  y: [tokens, width] f32, of which other columns are unchanged; 0 for positions that are not seen.
 // One workgroup per token and head.
 
-#import grid
-#import state
+#import groups
 #import sink
 #import cached_keys
 #import pages
@@ -37,17 +36,9 @@ fn score(query: Query, position: u32) -> f32 {
     return softcapped(params.scale * dots, params.softcap);
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    lane: Lane,
-) {
-    let head = unit_of(group, groups);
-    let token = group.y;
-    if (token >= min(params.tokens, state.active_rows) || head >= params.heads) {
-        return;
-    }
+fn groups() -> u32 { return params.heads; }
+
+fn compute(token: u32, head: u32, lane: Lane) {
     let row = state.row[token];
     let end = min(row.position + 1u, state.context);
     let column = head / (params.heads / params.kv_heads) * (params.head_dim / 2u);

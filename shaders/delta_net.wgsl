@@ -6,8 +6,6 @@
 // A lane has columns of S.
 // A row whose position is outside the context is unchanged.
 
-#import grid
-#import state
 #import recurrent
 #import state_block
 

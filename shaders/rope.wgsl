@@ -3,8 +3,7 @@
 // x: [tokens, heads, head_dim] f32.  freqs: [rope_dim / 2] f32, radians per position.
 // One workgroup per token and head.
 
-#import grid
-#import state
+#import groups
 #import rope
 
 const WG = 64u;
@@ -17,20 +16,12 @@ struct Params { tokens: u32, heads: u32, head_dim: u32, rope_dim: u32, half_spli
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let head = unit_of(group, groups);
-    let token = group.y;
-    if (token >= min(params.tokens, state.active_rows) || head >= params.heads) {
-        return;
-    }
+fn groups() -> u32 { return params.heads; }
+
+fn compute(token: u32, head: u32, lane: Lane) {
     let position = state.row[token].position;
     let base = (token * params.heads + head) * params.head_dim;
-    for (var i = lane; i < params.rope_dim / 2u; i += WG) {
+    for (var i = lane.index; i < params.rope_dim / 2u; i += WG) {
         let pair = base + pair_of(i);
         let y = turned(vec2(x[pair.x], x[pair.y]), turn_of(i, position));
         x[pair.x] = y.x;

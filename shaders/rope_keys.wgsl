@@ -5,8 +5,6 @@
 // rows; head_dim is even and at most 576.  One workgroup per token and head, those of k after those of q.
 // A row whose position is outside the context is unchanged.
 
-#import grid
-#import state
 #import store_keys
 #import rope_store
 

@@ -6,8 +6,6 @@
 // of k and v after those of q.
 // A row whose position is outside the context is unchanged.
 
-#import grid
-#import state
 #import store
 #import rope_store
 

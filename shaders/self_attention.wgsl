@@ -5,8 +5,7 @@
 // at most `reach`.
 // One workgroup per token and head.
 
-#import grid
-#import state
+#import groups
 #import sequence
 #import attend
 
@@ -38,17 +37,9 @@ fn value(start: u32, i: u32) -> vec2<f32> {
     return vec2(v[start + 2u * i], v[start + 2u * i + 1u]);
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    lane: Lane,
-) {
-    let head = unit_of(group, groups);
-    let token = group.y;
+fn groups() -> u32 { return params.heads; }
+
+fn compute(token: u32, head: u32, lane: Lane) {
     let live = min(params.tokens, state.active_rows);
-    if (token >= live || head >= params.heads) {
-        return;
-    }
     attend(token, head, span_of(token, live), vec2(0.0, LOWEST), lane);
 }

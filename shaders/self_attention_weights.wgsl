@@ -4,8 +4,7 @@
 // self_attention; p is the position of a row in its sequence.  y: [tokens, width] f32, of which other
 // columns are unchanged; 0 for positions that are not seen.  One workgroup per token and head.
 
-#import grid
-#import state
+#import groups
 #import sequence
 #import position_weights
 
@@ -32,18 +31,10 @@ fn score(query: Query, position: u32) -> f32 {
     return params.scale * dots;
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    lane: Lane,
-) {
-    let head = unit_of(group, groups);
-    let token = group.y;
+fn groups() -> u32 { return params.heads; }
+
+fn compute(token: u32, head: u32, lane: Lane) {
     let live = min(params.tokens, state.active_rows);
-    if (token >= live || head >= params.heads) {
-        return;
-    }
     let span = span_of(token, live);
     let origin = token - min(state.row[token].position, token);
     let column = head / (params.heads / params.kv_heads) * params.head_dim;

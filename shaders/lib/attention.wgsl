@@ -1,5 +1,6 @@
 // Attention, one workgroup per token and head.
 
+#import groups
 #import cache
 #import span
 #import attend
@@ -9,17 +10,9 @@ const UNITS = 1u;
 
 @group(0) @binding(0) var<storage, read> q: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    lane: Lane,
-) {
-    let head = unit_of(group, groups);
-    let token = group.y;
-    if (token >= min(params.tokens, state.active_rows) || head >= params.heads) {
-        return;
-    }
+fn groups() -> u32 { return params.heads; }
+
+fn compute(token: u32, head: u32, lane: Lane) {
     let row = state.row[token];
     let end = select(min(row.position + 1u, state.context), params.positions, params.positions != 0u);
     let count = min(min(end, params.window), end - min(params.skip, end - 1u));

@@ -1,7 +1,7 @@
 // One lane per element of the tokens of a batch.
 //
 // The kernel defines `tokens` of its Params; `elements()`, the number of elements of a token; and
-// `element(token, i)`, which computes element i of a token.  It imports this file with the size of its
+// `element(token, i)`, which computes element i of a token. It imports this file with the size of its
 // workgroups: elements64 or elements256.
 
 #import grid

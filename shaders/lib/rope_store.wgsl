@@ -2,6 +2,7 @@
 // after those of queries. The kernel defines `stored`, the head to store, which begins with its keys, and load_value,
 // which adds pair p of its value, elements i and i + 1 of v, if there are values; it imports `store` or `store_keys`.
 
+#import groups
 #import pages
 #import rope
 
@@ -19,24 +20,16 @@ fn turned_k(base: u32, i: u32, position: u32) -> f32 {
     return select(x.y, x.x, i == pair.x);
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let head = unit_of(group, groups);
-    let token = group.y;
-    if (token >= min(params.tokens, state.active_rows) || head >= params.heads + params.kv_heads) {
-        return;
-    }
+fn groups() -> u32 { return params.heads + params.kv_heads; }
+
+fn compute(token: u32, head: u32, lane: Lane) {
     let position = state.row[token].position;
     if (position >= state.context) {
         return;
     }
     if (head < params.heads) {
         let base = (token * params.heads + head) * params.head_dim;
-        for (var i = lane; i < params.rope_dim / 2u; i += WG) {
+        for (var i = lane.index; i < params.rope_dim / 2u; i += WG) {
             let pair = base + pair_of(i);
             let x = turned(vec2(q[pair.x], q[pair.y]), turn_of(i, position));
             q[pair.x] = x.x;
@@ -46,11 +39,11 @@ fn main(
     }
     let pairs = params.head_dim / 2u;
     let source = (token * params.kv_heads + head - params.heads) * params.head_dim;
-    for (var p = lane; p < pairs; p += WG) {
+    for (var p = lane.index; p < pairs; p += WG) {
         let i = 2u * p;
         stored[p] = vec2(turned_k(source, i, position), turned_k(source, i + 1u, position));
         load_value(p, source + i);
     }
     workgroupBarrier();
-    store(row_at(pages_of(state.row[token].sequence), position), head - params.heads, lane);
+    store(row_at(pages_of(state.row[token].sequence), position), head - params.heads, lane.index);
 }

@@ -9,6 +9,8 @@
 // processed together, which divides STATE_BLOCK, and compute_tile, which computes `count` rows from row t on:
 // positions of the block from `at` on, of head to.y, whose state begins at to.x.
 
+#import groups
+
 // Sums of gates in the block.
 var<workgroup> sums: array<f32, STATE_BLOCK>;
 
@@ -45,24 +47,20 @@ fn begin_block(to: u32, old: u32, position: u32, lane: u32) {
     workgroupBarrier();
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let head = unit_of(group, groups);
+fn groups() -> u32 { return params.heads; }
+
+fn compute(token: u32, head: u32, lane: Lane) {
     let rows = min(params.tokens, state.active_rows);
-    if (group.y >= rows || head >= params.heads || !is_first(group.y)) {
+    if (!is_first(token)) {
         return;
     }
-    let own = pages_of(state.row[group.y].sequence);
-    var t = group.y;
-    while (t < rows && (t == group.y || !is_first(t)) && state.row[t].position < state.context) {
+    let own = pages_of(state.row[token].sequence);
+    var t = token;
+    while (t < rows && (t == token || !is_first(t)) && state.row[t].position < state.context) {
         let position = state.row[t].position;
         let to = head_at(head, state_at(own, position));
         if (position % STATE_BLOCK == 0u) {
-            begin_block(to, head_at(head, state_at(own, max(position, 1u) - 1u)), position, lane);
+            begin_block(to, head_at(head, state_at(own, max(position, 1u) - 1u)), position, lane.index);
         }
         // Rows of the tile.
         var count = 1u;
@@ -70,7 +68,7 @@ fn main(
         while (count < limit && !is_first(t + count)) {
             count += 1u;
         }
-        compute_tile(t, count, vec2(to, head), position % STATE_BLOCK, lane);
+        compute_tile(t, count, vec2(to, head), position % STATE_BLOCK, lane.index);
         storageBarrier();
         workgroupBarrier();
         t += count;

@@ -1,7 +1,7 @@
 // One workgroup per token of a batch.
 //
 // The kernel defines `tokens` of its Params, and `compute(token, lane)`, which all lanes of a workgroup
-// call.  It imports this file with the size of its workgroups, tokens128 or tokens256, or declares WG
+// call. It imports this file with the size of its workgroups, tokens128 or tokens256, or declares WG
 // and UNITS.
 
 #import state
