@@ -1,9 +1,9 @@
 //! Control vectors: vectors that are added to the residual stream.
 
-use super::npy::{self, Array};
 use super::weight::floats;
 use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
+use crate::format::npy::{self, Array};
 use crate::format::write::Writer;
 use crate::format::{self, Directory};
 use crate::model::Facts;

@@ -27,7 +27,6 @@ mod host_memory;
 pub(crate) mod inspect;
 mod latent;
 mod memory;
-mod npy;
 mod options;
 #[cfg(test)]
 mod parity;

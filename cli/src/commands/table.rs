@@ -3,12 +3,13 @@
 
 use crate::args::{ContextArg, DeviceArgs, FileArg};
 use crate::output::Failure;
-use crate::output::{npy, terminal};
+use crate::output::terminal;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tabla::Source;
 use tabla::device::Precision;
+use tabla::format::npy::Array;
 use tabla::load::LoadOptions;
 use tabla::op::table::Table;
 use tabla::tools::LayerDifference;
@@ -165,14 +166,18 @@ fn compare_layers(
     args: &TableArgs,
     reference: &Path,
 ) -> Result<(), Failure> {
-    let (shape, numbers) = npy::read(reference)?;
+    let shown = reference.display();
+    let array = Array::read(reference).map_err(|e| Failure::new(format!("{shown}: {e}")))?;
+    let Array {
+        shape,
+        values: numbers,
+    } = array;
     let texts: Vec<Vec<u32>> = args.tokens.iter().map(|text| text.0.clone()).collect();
     let options = options.precision(Precision::Exact);
     let states = tabla::tools::hidden_states(source, &options, &texts)?;
     let tokens = texts.iter().map(Vec::len).sum();
     let expected = [states.layers.len(), tokens, states.dim];
     if shape != expected {
-        let shown = reference.display();
         return Err(Failure::new(format!(
             "{shown}: expected the shape {expected:?} (layers, tokens, dim), got {shape:?}"
         )));

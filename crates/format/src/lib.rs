@@ -22,6 +22,7 @@ mod imatrix;
 mod index;
 mod map;
 pub mod metadata;
+pub mod npy;
 mod open;
 mod part;
 mod reader;

@@ -1,9 +1,10 @@
 //! `.npy` files: arrays of NumPy, format 1 and 2.
 
-use crate::error::{Error, ErrorKind, Result, bail, excerpt};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use tabla_core::error::{Error, ErrorKind, Result, bail, excerpt};
+use tabla_core::scales::f16;
 
 /// First bytes of a file.
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
@@ -12,13 +13,15 @@ const VERSION_END: usize = MAGIC.len() + 2;
 /// Alignment of the numbers in the file, in bytes.
 const ALIGNMENT: usize = 64;
 /// Maximum size of a file in bytes.
-const BYTES_MAX: u64 = 1 << 30;
+const BYTES_MAX: u64 = 4 << 30;
 
 /// An array of floats in C order.
 #[derive(Debug, PartialEq)]
-pub(super) struct Array {
-    pub(super) shape: Vec<usize>,
-    pub(super) values: Vec<f32>,
+pub struct Array {
+    /// Lengths of the dimensions.
+    pub shape: Vec<usize>,
+    /// Elements, the last dimension first.
+    pub values: Vec<f32>,
 }
 
 impl Array {
@@ -27,22 +30,26 @@ impl Array {
     /// # Errors
     ///
     /// `Io` if the file cannot be read, `Format` for an invalid file, `Unsupported` for another type
-    /// or order, `TooLarge` for a file over 1 GiB. The message does not name the file.
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    /// or order, `TooLarge` for a file over 4 GiB. The message does not name the file.
+    pub fn read(path: &Path) -> Result<Self> {
         let failed = |e: std::io::Error| Error::new(ErrorKind::Io, &e).caused_by(e);
-        let file = File::open(path).map_err(failed)?;
-        let bytes = file.metadata().map_err(failed)?.len();
-        if bytes > BYTES_MAX {
-            bail!(TooLarge, "{bytes} bytes, expected at most {BYTES_MAX}");
-        }
+        let mut file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
         let mut bytes = Vec::new();
-        let read = file.take(BYTES_MAX).read_to_end(&mut bytes);
-        read.map_err(failed)?;
+        let mut start = file.by_ref().take(MAGIC.len() as u64);
+        start.read_to_end(&mut bytes).map_err(failed)?;
+        if is_npy(&bytes) {
+            if size > BYTES_MAX {
+                bail!(TooLarge, "{size} bytes, expected at most {BYTES_MAX}");
+            }
+            let rest = file.take(BYTES_MAX).read_to_end(&mut bytes);
+            rest.map_err(failed)?;
+        }
         Self::parse(&bytes)
     }
 
     fn parse(bytes: &[u8]) -> Result<Self> {
-        let Some((text, data)) = header(bytes) else {
+        let Some((text, data)) = split(bytes) else {
             bail!(Format, "expected an .npy file of version 1 or 2");
         };
         if !text.contains("'fortran_order': False") {
@@ -63,7 +70,7 @@ impl Array {
         };
         #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
         let values: Vec<f32> = match element(&text) {
-            "<f2" => chunks(data, |b| half::f16::from_le_bytes(b).to_f32()),
+            "<f2" => chunks(data, f16),
             "<f4" => chunks(data, f32::from_le_bytes),
             "<f8" => chunks(data, |b| f64::from_le_bytes(b) as f32),
             other => bail!(
@@ -83,33 +90,43 @@ impl Array {
     }
 
     /// Returns the bytes of a file of float32.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let dims: Vec<String> = self.shape.iter().map(usize::to_string).collect();
-        let comma = if dims.len() == 1 { "," } else { "" };
-        let dims = dims.join(", ");
-        let mut text =
-            format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({dims}{comma}), }}");
-        let bytes = VERSION_END + 2 + text.len() + 1;
-        let padding = bytes.next_multiple_of(ALIGNMENT) - bytes;
-        text.extend(std::iter::repeat_n(' ', padding));
-        text.push('\n');
-        let length = u16::try_from(text.len()).expect("header text is shorter than 64 KiB");
-        let mut file = MAGIC.to_vec();
-        file.extend([1, 0]);
-        file.extend(length.to_le_bytes());
-        file.extend(text.as_bytes());
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut file = header(&self.shape);
         file.extend(self.values.iter().flat_map(|x| x.to_le_bytes()));
         file
     }
 }
 
+/// Returns the bytes of a file of float32 before its elements.
+///
+/// # Panics
+///
+/// If the shape has thousands of dimensions.
+pub fn header(shape: &[usize]) -> Vec<u8> {
+    let dims: Vec<String> = shape.iter().map(usize::to_string).collect();
+    let comma = if dims.len() == 1 { "," } else { "" };
+    let dims = dims.join(", ");
+    let mut text =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({dims}{comma}), }}");
+    let bytes = VERSION_END + 2 + text.len() + 1;
+    let padding = bytes.next_multiple_of(ALIGNMENT) - bytes;
+    text.extend(std::iter::repeat_n(' ', padding));
+    text.push('\n');
+    let length = u16::try_from(text.len()).expect("header text is shorter than 64 KiB");
+    let mut file = MAGIC.to_vec();
+    file.extend([1, 0]);
+    file.extend(length.to_le_bytes());
+    file.extend(text.as_bytes());
+    file
+}
+
 /// Returns whether these are the first bytes of an `.npy` file.
-pub(super) fn is_npy(head: &[u8]) -> bool {
+pub fn is_npy(head: &[u8]) -> bool {
     head.starts_with(MAGIC)
 }
 
 /// Splits a file into the text of its header and its data.
-fn header(bytes: &[u8]) -> Option<(String, &[u8])> {
+fn split(bytes: &[u8]) -> Option<(String, &[u8])> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let (version, rest) = rest.split_first_chunk::<2>()?;
     let (length, rest) = match version[0] {
@@ -150,7 +167,7 @@ mod tests {
 
     #[test]
     fn arrays_round_trip() {
-        for shape in [vec![6], vec![2, 3], vec![1, 2, 3], vec![0, 3]] {
+        for shape in [vec![], vec![6], vec![2, 3], vec![1, 2, 3], vec![0, 3]] {
             let count = shape.iter().product::<usize>();
             let array = Array {
                 shape,
