@@ -4,14 +4,154 @@
 //! A classification head is computed for every row, which costs less than one hundredth of the layers.
 //! The logits of a text are in its first row.
 
+use super::family::{Arch, ConfigRule, DEFAULT, GATE_UP, HfModel, QKV};
 use super::layer_config::SlidingPattern;
+use super::names::{self, Names};
 use super::parts::{self, Layer};
 use super::{CLASSIFIER, CLASSIFIER_DENSE, Config};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
+pub(super) const BERT: Arch = Arch {
+    name: "bert",
+    hf: &[
+        HfModel {
+            types: &["bert"],
+            json: r#"{"max_position_embeddings": 512, "layer_norm_eps": 1e-12,
+                "hidden_act": "gelu", "is_causal": false}"#,
+            ..HfModel::DEFAULT
+        },
+        HfModel {
+            types: &["xlm-roberta", "roberta"],
+            json: r#"{"max_position_embeddings": 512, "layer_norm_eps": 1e-12,
+                "hidden_act": "gelu", "is_causal": false, "pad_token_id": 1}"#,
+            rule: Some(ConfigRule::PositionsAfterPadding),
+            ..HfModel::DEFAULT
+        },
+    ],
+    names: &NAMES,
+    encoder: true,
+    activation: Activation::Gelu,
+    defaults,
+    recipe,
+    ..DEFAULT
+};
+
+pub(super) const NOMIC_BERT: Arch = Arch {
+    name: "nomic-bert",
+    hf: &[HfModel {
+        types: &["nomic_bert"],
+        json: r#"{"max_position_embeddings": 2048, "layer_norm_eps": 1e-12,
+            "hidden_act": "silu", "rope_theta": 1000.0, "is_causal": false}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &NOMIC_NAMES,
+    fused: &[QKV],
+    encoder: true,
+    recipe: nomic,
+    ..DEFAULT
+};
+
+pub(super) const MODERN_BERT: Arch = Arch {
+    name: "modern-bert",
+    hf: &[HfModel {
+        types: &["modernbert"],
+        json: r#"{"max_position_embeddings": 8192, "norm_eps": 1e-5,
+            "hidden_activation": "gelu", "local_attention": 128, "global_attn_every_n_layers": 3,
+            "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "is_causal": false,
+            "classifier_pooling": "cls"}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &MODERN_NAMES,
+    fused: &[QKV, GATE_UP],
+    encoder: true,
+    activation: Activation::Gelu,
+    defaults: defaults_modern,
+    recipe: modern,
+    ..DEFAULT
+};
+
+const NAMES: Names = Names {
+    prefix: "",
+    layers: "encoder.layer.",
+    outer: &[
+        ("embeddings.word_embeddings", "token_embd"),
+        ("embeddings.position_embeddings", "position_embd"),
+        ("embeddings.token_type_embeddings", "token_types"),
+        ("embeddings.LayerNorm", "token_embd_norm"),
+        ("bert.pooler.dense", CLASSIFIER_DENSE),
+        ("classifier", CLASSIFIER),
+        ("classifier.dense", CLASSIFIER_DENSE),
+        ("classifier.out_proj", CLASSIFIER),
+    ],
+    layer: &[&[
+        ("attention.self.query", "attn_q"),
+        ("attention.self.key", "attn_k"),
+        ("attention.self.value", "attn_v"),
+        ("attention.output.dense", "attn_output"),
+        ("attention.output.LayerNorm", "attn_output_norm"),
+        ("intermediate.dense", "ffn_up"),
+        ("output.dense", "ffn_down"),
+        ("output.LayerNorm", "layer_output_norm"),
+    ]],
+    ignored: BERT_HEADS,
+    classifier_only: POOLER,
+    ..names::LLAMA
+};
+
+const NOMIC_NAMES: Names = Names {
+    prefix: "",
+    layers: "encoder.layers.",
+    outer: &[
+        ("embeddings.word_embeddings", "token_embd"),
+        ("embeddings.token_type_embeddings", "token_types"),
+        ("emb_ln", "token_embd_norm"),
+    ],
+    layer: &[&[
+        ("attn.Wqkv", "attn_qkv"),
+        ("attn.out_proj", "attn_output"),
+        ("norm1", "attn_output_norm"),
+        ("mlp.fc11", "ffn_up"),
+        ("mlp.fc12", "ffn_gate"),
+        ("mlp.fc2", "ffn_down"),
+        ("norm2", "layer_output_norm"),
+    ]],
+    ignored: BERT_HEADS,
+    classifier_only: POOLER,
+    ..names::LLAMA
+};
+
+const MODERN_NAMES: Names = Names {
+    prefix: "",
+    layers: "layers.",
+    outer: &[
+        ("embeddings.tok_embeddings", "token_embd"),
+        ("embeddings.norm", "token_embd_norm"),
+        ("final_norm", "output_norm"),
+        ("head.dense", CLASSIFIER_DENSE),
+        ("head.norm", "cls.norm"),
+        ("classifier", CLASSIFIER),
+    ],
+    layer: &[&[
+        ("attn_norm", "attn_norm"),
+        ("attn.Wqkv", "attn_qkv"),
+        ("attn.Wo", "attn_output"),
+        ("mlp_norm", "ffn_norm"),
+        ("mlp.Wi", "ffn_gate_up"),
+        ("mlp.Wo", "ffn_down"),
+    ]],
+    ignored: &["decoder."],
+    classifier_only: &["head."],
+    ..names::LLAMA
+};
+
+/// Heads for masked tokens and next sentences, and position ids.
+const BERT_HEADS: &[&str] = &["cls.", "lm_head.", "embeddings.position_ids"];
+/// Input of the classification heads of BERT.
+const POOLER: &[&str] = &["pooler."];
+
 /// BERT: learned positions, post-norm.
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     add_type(b, c, h);
     let positions = b.weight("position_embd.weight", c.context, c.dim);
@@ -30,7 +170,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 }
 
 /// Nomic BERT: RoPE and a gated feed-forward layer.
-pub(super) fn nomic(b: &mut Builder<'_>, c: &Config) {
+fn nomic(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     add_type(b, c, h);
     let h = post_norm_layers(b, c, h, |b, c, l, h| l.gated(b, c, h));
@@ -38,7 +178,7 @@ pub(super) fn nomic(b: &mut Builder<'_>, c: &Config) {
 }
 
 /// ModernBERT: pre-norm, sliding windows in most layers.
-pub(super) fn modern(b: &mut Builder<'_>, c: &Config) {
+fn modern(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     let h = norm(b, c, "token_embd_norm", h);
     b.point(parts::EMBEDDING, h);
@@ -141,13 +281,13 @@ fn add_type(b: &mut Builder<'_>, c: &Config, h: X) {
 }
 
 /// No RoPE: positions are learned.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.biased = true;
     c.default_rope_layers(|_| false);
 }
 
 /// Defaults of ModernBERT.
-pub(super) fn defaults_modern(c: &mut Config) {
+fn defaults_modern(c: &mut Config) {
     c.default_sliding_pattern(SlidingPattern::Periodic {
         period: 3,
         full_first: true,

@@ -2,13 +2,63 @@
 //! activations to int8 for ternary weights, based on the storage type.
 
 use super::Config;
+use super::family::{Arch, DEFAULT, HfModel, Variant};
+use super::names::{self, Names};
 use super::parts::Layer;
 use super::stack;
+use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    stack::decoder(b, c, block);
-}
+pub(super) const B1_58: Arch = Arch {
+    name: "bitnet-b1.58",
+    hf: &[
+        HfModel {
+            types: &["bitnet"],
+            json: r#"{"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+                "num_key_value_heads": 5, "hidden_act": "relu2", "rope_theta": 5e5}"#,
+            ..HfModel::DEFAULT
+        },
+        HfModel {
+            types: &["BitNetForCausalLM", "BitnetForCausalLM"],
+            ..HfModel::DEFAULT
+        },
+    ],
+    // llama.cpp's name of the models of others, which have SiLU.
+    variants: &[Variant {
+        name: BITNET.name,
+        applies: |traits| traits.activation == Some("silu"),
+    }],
+    ..BITNET_25
+};
+
+pub(super) const BITNET_25: Arch = Arch {
+    name: "bitnet-25",
+    activation: Activation::Relu2,
+    ..BITNET
+};
+
+pub(super) const BITNET: Arch = Arch {
+    name: "bitnet",
+    names: &NAMES,
+    recipe: |b, c| stack::decoder(b, c, block),
+    ternary: true,
+    ..DEFAULT
+};
+
+const NAMES: Names = Names {
+    layer: &[
+        names::PRE_NORMS,
+        names::ATTENTION,
+        names::FEED_FORWARD,
+        &[
+            ("self_attn.attn_sub_norm", "attn_sub_norm"),
+            ("self_attn.inner_attn_ln", "attn_sub_norm"),
+            ("mlp.ffn_sub_norm", "ffn_sub_norm"),
+            ("mlp.ffn_layernorm", "ffn_sub_norm"),
+        ],
+    ],
+    ..names::LLAMA
+};
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]

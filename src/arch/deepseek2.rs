@@ -5,13 +5,92 @@
 //! heads; a head multiplies its query by its key matrix, and its result by its value matrix.
 
 use super::drafting;
-use super::family::HeadBlock;
-use super::latent_config::{EPS, Latent};
+use super::family::{Arch, DEFAULT, HeadBlock, HfModel, RopePairs};
+use super::latent_config::{EPS, FUSED_KEYS_VALUES, Latent};
+use super::names::{self, Names};
 use super::parts::{self, Layer};
 use super::{Config, experts};
-use crate::plan::builder::{Builder, Routes, X};
+use crate::plan::builder::{Builder, Router, Routes, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+pub(super) const ARCH: Arch = Arch {
+    name: "deepseek2",
+    hf: &[
+        HfModel {
+            types: &["deepseek_v2"],
+            json: r#"{"max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "first_k_dense_replace": 0,
+                "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+                "qk_rope_head_dim": 64, "v_head_dim": 128, "num_experts_per_tok": 2,
+                "moe_intermediate_size": 1407, "n_routed_experts": 64, "routed_scaling_factor": 1.0,
+                "topk_method": "greedy", "scoring_func": "softmax"}"#,
+            ..HfModel::DEFAULT
+        },
+        HfModel {
+            types: &["deepseek_v3"],
+            json: r#"{"vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432,
+                "moe_intermediate_size": 2048, "num_hidden_layers": 61, "num_attention_heads": 128,
+                "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "n_shared_experts": 1,
+                "n_routed_experts": 256, "routed_scaling_factor": 2.5, "kv_lora_rank": 512,
+                "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+                "v_head_dim": 128, "n_group": 8, "topk_group": 4, "num_experts_per_tok": 8,
+                "first_k_dense_replace": 3, "norm_topk_prob": true, "scoring_func": "sigmoid"}"#,
+            ..HfModel::DEFAULT
+        },
+        HfModel {
+            types: &["glm4_moe_lite"],
+            json: r#"{"vocab_size": 154880, "hidden_size": 2048, "intermediate_size": 10240,
+                "moe_intermediate_size": 1536, "num_hidden_layers": 47, "num_attention_heads": 20,
+                "max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "n_shared_experts": 1,
+                "n_routed_experts": 64, "routed_scaling_factor": 1.8, "kv_lora_rank": 512,
+                "q_lora_rank": 768, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+                "v_head_dim": 256, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 4,
+                "first_k_dense_replace": 1, "norm_topk_prob": true, "scoring_func": "sigmoid"}"#,
+            ..HfModel::DEFAULT
+        },
+    ],
+    names: &NAMES,
+    rope_pairs: RopePairs::Adjacent,
+    router: Router {
+        eps: 1e-20,
+        ..Router::softmax(0)
+    },
+    mtp: Some(HEAD),
+    recipe,
+    ..DEFAULT
+};
+
+const NAMES: Names = Names {
+    layer: &[
+        names::PRE_NORMS,
+        names::FEED_FORWARD,
+        names::EXPERTS,
+        &[
+            ("self_attn.q_proj", "attn_q"),
+            ("self_attn.q_a_proj", "attn_q_a"),
+            ("self_attn.q_a_layernorm", "attn_q_a_norm"),
+            ("self_attn.q_b_proj", "attn_q_b"),
+            ("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"),
+            ("self_attn.kv_a_layernorm", "attn_kv_a_norm"),
+            ("self_attn.kv_b_proj", "attn_kv_b"),
+            ("self_attn.embed_q", "attn_k_b"),
+            ("self_attn.unembed_out", "attn_v_b"),
+            ("self_attn.o_proj", "attn_output"),
+            ("eh_proj", "nextn.eh_proj"),
+            ("enorm", "nextn.enorm"),
+            ("hnorm", "nextn.hnorm"),
+            ("embed_tokens", "nextn.embed_tokens"),
+            ("shared_head.norm", "nextn.shared_head_norm"),
+            ("shared_head.head", "nextn.shared_head_head"),
+            ("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
+            ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
+            ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
+            ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
+        ],
+    ],
+    split: &[FUSED_KEYS_VALUES],
+    ..names::LLAMA
+};
+
+fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     let of_heads = b.head_routes(c.heads);
     b.point(parts::EMBEDDING, h);
@@ -24,7 +103,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 }
 
 /// The block of an MTP head.
-pub(super) const HEAD: HeadBlock = HeadBlock {
+const HEAD: HeadBlock = HeadBlock {
     block: |b, c, l, h| {
         let of_heads = b.head_routes(c.heads);
         block(b, c, l, h, of_heads);

@@ -3,9 +3,25 @@
 //! Formula: S. Yang et al., "Gated Delta Networks", 2024; `transformers`, class `Qwen3NextGatedDeltaNet`.
 
 use super::Config;
+use super::names::Pairs;
 use super::parts::Layer;
 use super::recurrent_config::{DeltaNet, Recurrent};
 use crate::plan::builder::{Builder, Conv, X};
+
+/// Modules of layers with the gated delta rule. Names with a suffix are parameters without a module.
+pub(super) const NAMES: Pairs = &[
+    ("linear_attn.in_proj_qkv", "attn_qkv"),
+    ("linear_attn.in_proj_qkvz", "ssm_in"),
+    ("linear_attn.in_proj_ba", "ssm_ba"),
+    ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_a", "ssm_alpha"),
+    ("linear_attn.in_proj_b", "ssm_beta"),
+    ("linear_attn.conv1d", "ssm_conv1d"),
+    ("linear_attn.A_log", "ssm_a"),
+    ("linear_attn.dt_bias", "ssm_dt.bias"),
+    ("linear_attn.norm", "ssm_norm"),
+    ("linear_attn.out_proj", "ssm_out"),
+];
 
 /// `h += Wo norm(delta_net(conv(Wqkv norm h))) * silu(Wz norm h)`.
 pub(super) fn delta_net(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -5,13 +5,21 @@
 
 use super::config::{Config, Drafting, Eagle3};
 use super::drafting_rows;
-use super::family::RopePairs;
+use super::family::{Arch, DEFAULT, RopePairs};
 use super::layer_config::LayerConfig;
 use super::names::{self, Names};
 use super::parts::{self, Layer};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
 use crate::plan::builder::{Builder, X};
+
+/// Its files are not a model: the recipe is never run.
+pub(super) const ARCH: Arch = Arch {
+    name: EAGLE3,
+    names: &NAMES,
+    rope_pairs: RopePairs::Permuted,
+    ..DEFAULT
+};
 
 /// Value of `general.architecture`.
 pub(crate) const EAGLE3: &str = "eagle3";
@@ -26,7 +34,7 @@ pub(crate) const TOKEN_INDEX: &str = "drafter.t2d.weight";
 const TAPS: usize = 3;
 
 /// Names in the files of a head.
-pub(super) const NAMES: Names = Names {
+const NAMES: Names = Names {
     outer: &[
         ("embed_tokens", "token_embd"),
         ("norm", "output_norm"),

@@ -1,11 +1,11 @@
-//! Description of an architecture.
+//! Description of an architecture: the fields of its row in the registry, and their defaults.
 
 use super::config::Config;
-use super::layer_config::MixerRule;
-use super::names::Names;
+use super::layer_config::{LayerKind, MixerRule};
+use super::names::{self, Names};
 use super::parts::Layer;
 use super::recurrent_config::RecurrentKind;
-use crate::op::functions::Activation;
+use crate::op::functions::{Activation, ExpertScore};
 use crate::plan::builder::{Builder, Router, X};
 
 /// Pairs of elements of a head that RoPE rotates.
@@ -37,11 +37,10 @@ pub(crate) struct HeadBlock {
 pub(crate) struct Arch {
     /// Value of `general.architecture`.
     pub name: &'static str,
-    /// Values of `model_type` in `config.json`, or class names where those are more specific.
-    pub model_types: &'static [&'static str],
-    /// Classes of `transformers`, one per model type, if export is supported. Of two, the second is
-    /// for models with sliding windows.
-    pub classes: &'static [&'static str],
+    /// Model types of Hugging Face.
+    pub hf: &'static [HfModel],
+    /// Other architecture names in GGUF files of these model types.
+    pub variants: &'static [Variant],
     /// Pairs of elements that RoPE rotates.
     pub rope_pairs: RopePairs,
     /// Kind of its layers with a recurrent state; `None` if it has none.
@@ -80,8 +79,137 @@ pub(crate) struct Arch {
 }
 
 impl Arch {
+    /// Returns whether `model_type`, which may be a class name, is one of this architecture.
+    pub(super) fn has_model_type(&self, model_type: &str) -> bool {
+        self.hf.iter().any(|model| model.has_type(model_type))
+    }
+
+    /// Returns the model types that can be exported.
+    pub(crate) fn exported(&self) -> impl Iterator<Item = &'static HfModel> + use<> {
+        self.hf.iter().filter(|model| model.class.is_some())
+    }
+
+    /// Returns the architecture name in GGUF files of a model with these properties.
+    pub(crate) fn name_of(&self, traits: &Traits<'_>) -> &'static str {
+        let mut variants = self.variants.iter();
+        let variant = variants.find(|variant| (variant.applies)(traits));
+        variant.map_or(self.name, |variant| variant.name)
+    }
+
     /// Returns whether GGUF files store the rows of Q and K in another order than other files.
     pub(crate) fn permutes_heads(&self) -> bool {
         self.rope_pairs == RopePairs::Permuted
     }
 }
+
+/// Model types of Hugging Face with the same configuration class.
+#[derive(Debug)]
+pub(crate) struct HfModel {
+    /// Values of `model_type` in `config.json`, or class names where those are more specific.
+    pub types: &'static [&'static str],
+    /// Class of `transformers` for export; `None`: export is not supported. Of two classes of an architecture,
+    /// the second is for models with sliding windows.
+    pub class: Option<&'static str>,
+    /// Values of absent keys in `transformers` 5 that files rely on, as JSON in the format of `config.json`. For
+    /// multimodal models all are listed, because nested configurations contain only differences.
+    pub json: &'static str,
+    /// Special rule for reading the configuration.
+    pub rule: Option<ConfigRule>,
+}
+
+impl HfModel {
+    /// Values of fields that a row does not set, and of unsupported model types.
+    pub(super) const DEFAULT: Self = Self {
+        types: &[],
+        class: None,
+        json: "{}",
+        rule: None,
+    };
+
+    /// Returns whether `name` is one of the types.
+    pub(super) fn has_type(&self, name: &str) -> bool {
+        self.types.contains(&name)
+    }
+}
+
+/// Special rule for reading a `config.json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConfigRule {
+    /// Position 0 is the row after the one with the index of the padding token.
+    PositionsAfterPadding,
+    /// `partial_rotary_factor` applies. Without this rule it is ignored and whole heads are rotated.
+    PartialRotary,
+    /// There is RoPE only if `position_embedding_type` is `rope`.
+    OptionalRope,
+    /// `norm_eps` is the epsilon of RMS norms.
+    RmsNormEps,
+}
+
+/// Other architecture name in GGUF files of some models of a model type.
+#[derive(Debug)]
+pub(crate) struct Variant {
+    /// Value of `general.architecture`.
+    pub(super) name: &'static str,
+    /// Returns whether a model has this name. The first variant that applies is used.
+    pub(super) applies: fn(&Traits<'_>) -> bool,
+}
+
+/// Properties in a `config.json` by which [`Variant`]s are selected.
+#[derive(Debug)]
+pub(crate) struct Traits<'a> {
+    /// Activation of the feed-forward layer.
+    pub activation: Option<&'a str>,
+    /// Kinds of all layers; empty if the file does not list them.
+    pub layers: &'a [LayerKind],
+    /// Number of experts.
+    pub experts: u32,
+}
+
+impl Traits<'_> {
+    /// Returns whether a layer may have a recurrent state.
+    pub(super) fn has_states(&self) -> bool {
+        self.layers.is_empty() || self.layers.contains(&LayerKind::State)
+    }
+}
+
+/// Router by the normalized softmax.
+const NORMALIZED: Router = Router {
+    normalize: true,
+    ..Router::softmax(0)
+};
+
+/// Router by the normalized sigmoid.
+pub(super) const SIGMOID: Router = Router {
+    score: ExpertScore::Sigmoid,
+    eps: 1e-20,
+    ..NORMALIZED
+};
+
+/// Fused modules of several architectures.
+pub(super) const QKV: (&str, &[&str]) = ("attn_qkv", &["attn_q", "attn_k", "attn_v"]);
+/// Internal name of a fused gate; GGUF files store it as `ffn_up`, without an `ffn_gate`.
+pub(super) const GATE_UP: (&str, &[&str]) = ("ffn_gate_up", &["ffn_gate", "ffn_up"]);
+
+/// Values of fields that the row of an architecture does not set.
+pub(super) const DEFAULT: Arch = Arch {
+    name: "",
+    hf: &[],
+    variants: &[],
+    rope_pairs: RopePairs::HalfSplit,
+    recurrent: None,
+    mixers: MixerRule::Listed,
+    interleaved_heads: false,
+    names: &names::LLAMA,
+    aliases: &[],
+    fused: &[],
+    transposed: &[],
+    norms_plus_one: false,
+    encoder: false,
+    dense_modules: false,
+    activation: Activation::Silu,
+    router: NORMALIZED,
+    defaults: |_| {},
+    ternary: false,
+    mtp: None,
+    recipe: |_, _| unreachable!("the architecture of a model has a recipe"),
+};

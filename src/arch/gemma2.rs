@@ -3,21 +3,78 @@
 //! with bidirectional attention.
 
 use super::Config;
+use super::family::{Arch, DEFAULT, HfModel};
 use super::layer_config::SlidingPattern;
+use super::names::{self, Names};
 use super::parts::Layer;
 use super::stack;
+use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    stack::decoder(b, c, block);
-}
+pub(super) const GEMMA2: Arch = Arch {
+    name: "gemma2",
+    hf: &[HfModel {
+        types: &["gemma2"],
+        json: r#"{"max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "head_dim": 256,
+            "num_attention_heads": 8, "num_key_value_heads": 4, "query_pre_attn_scalar": 256,
+            "sliding_window": 4096, "sliding_window_pattern": 2, "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &NAMES,
+    norms_plus_one: true,
+    activation: Activation::GeluTanh,
+    defaults,
+    recipe: |b, c| stack::decoder(b, c, block),
+    ..DEFAULT
+};
 
-pub(super) fn recipe3(b: &mut Builder<'_>, c: &Config) {
+pub(super) const GEMMA3: Arch = Arch {
+    name: "gemma3",
+    hf: &[
+        TEXT,
+        HfModel {
+            types: &["gemma3"],
+            ..TEXT
+        },
+    ],
+    defaults: defaults3,
+    recipe: recipe3,
+    ..GEMMA2
+};
+
+pub(super) const EMBEDDING_GEMMA: Arch = Arch {
+    name: "gemma-embedding",
+    hf: &[TEXT],
+    encoder: true,
+    dense_modules: true,
+    defaults: defaults_embedding,
+    recipe: embedding,
+    ..GEMMA2
+};
+
+/// Text models of Gemma 3.
+const TEXT: HfModel = HfModel {
+    types: &["gemma3_text"],
+    json: r#"{"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-6,
+        "query_pre_attn_scalar": 256, "sliding_window": 4096, "sliding_window_pattern": 6,
+        "rope_theta": 1e6, "rope_local_base_freq": 1e4, "tie_word_embeddings": true}"#,
+    ..HfModel::DEFAULT
+};
+
+const NAMES: Names = Names {
+    layer: &[names::SANDWICH, names::ATTENTION, names::FEED_FORWARD],
+    ..names::LLAMA
+};
+
+fn recipe3(b: &mut Builder<'_>, c: &Config) {
     stack::decoder(b, c, |b, c, l, h| block3(b, c, l, h, Layer::attend));
 }
 
 /// `EmbeddingGemma`.
-pub(super) fn embedding(b: &mut Builder<'_>, c: &Config) {
+fn embedding(b: &mut Builder<'_>, c: &Config) {
     stack::decoder(b, c, |b, c, l, h| {
         block3(b, c, l, h, Layer::attend_both_ways);
     });
@@ -61,7 +118,7 @@ pub(super) fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 }
 
 /// Defaults of Gemma 2.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.scale_embeddings();
     c.use_gelu_tanh();
     if c.window == 0 {
@@ -76,7 +133,7 @@ pub(super) fn defaults(c: &mut Config) {
 }
 
 /// Defaults of Gemma 3.
-pub(super) fn defaults3(c: &mut Config) {
+fn defaults3(c: &mut Config) {
     c.scale_embeddings();
     c.use_gelu_tanh();
     c.default_sliding_pattern(SlidingPattern::Periodic {
@@ -88,7 +145,7 @@ pub(super) fn defaults3(c: &mut Config) {
 }
 
 /// Defaults of `EmbeddingGemma`, whose GGUF files have no attention scale.
-pub(super) fn defaults_embedding(c: &mut Config) {
+fn defaults_embedding(c: &mut Config) {
     defaults3(c);
     if c.attention_scale == 0.0 {
         c.attention_scale = (c.head_dim as f32).powf(-0.5);

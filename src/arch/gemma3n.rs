@@ -4,12 +4,57 @@
 
 use super::Config;
 use super::config::LAYERS_MAX;
+use super::family::{Arch, DEFAULT, HfModel};
 use super::gemma2::after_attention;
-use super::gemma4::{attention_input, layer_embedding, layer_embeddings};
+use super::gemma4::{self, attention_input, layer_embedding, layer_embeddings};
 use super::layer_config::SlidingPattern;
+use super::names::{self, Names};
 use super::parts::{self, Layer};
+use crate::op::functions::Activation;
 use crate::op::functions::STREAMS;
 use crate::plan::builder::{Builder, StreamFactor, X};
+
+pub(super) const ARCH: Arch = Arch {
+    name: "gemma3n",
+    hf: &[HfModel {
+        types: &["gemma3n_text", "gemma3n"],
+        json: r#"{"vocab_size": 262400, "hidden_size": 2048, "intermediate_size": 16384,
+            "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2,
+            "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+            "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "sliding_window": 512,
+            "sliding_window_pattern": 5, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+            "final_logit_softcapping": 30.0, "vocab_size_per_layer_input": 262144,
+            "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 15,
+            "altup_num_inputs": 4, "altup_active_idx": 0, "tie_word_embeddings": true}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &NAMES,
+    activation: Activation::GeluTanh,
+    defaults,
+    recipe,
+    ..DEFAULT
+};
+
+const NAMES: Names = Names {
+    outer: gemma4::LAYER_EMBEDDINGS,
+    layer: &[
+        names::SANDWICH,
+        names::ATTENTION,
+        names::FEED_FORWARD,
+        gemma4::LAYER_EMBEDDING,
+        &[
+            ("laurel.linear_left", "laurel_l"),
+            ("laurel.linear_right", "laurel_r"),
+            ("laurel.post_laurel_norm", "laurel_post_norm"),
+            ("altup.modality_router", "altup_router"),
+            ("altup.router_norm", "altup_router_norm"),
+            ("altup.prediction_coefs", "altup_predict_coef"),
+            ("altup.correction_coefs", "altup_correct_coef"),
+            ("altup.correct_output_scale", "altup_correct_scale"),
+        ],
+    ],
+    ..names::LLAMA
+};
 
 /// Minimum mean square of a stream when its magnitude is set.
 const FLOOR: f32 = 1e-5;
@@ -28,7 +73,7 @@ const OTHERS: StreamFactor = StreamFactor {
     gain: 0.0,
 };
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     b.point(parts::EMBEDDING, h);
     let rows = match c.layer_embedding_rows {
@@ -131,7 +176,7 @@ fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, x: X) {
 }
 
 /// Defaults of Gemma 3n.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.scale_embeddings();
     c.use_gelu_tanh();
     c.attention_scale = 1.0;

@@ -2,12 +2,83 @@
 //! two head dimensions, per-layer token embeddings, and experts next to the dense feed-forward layer.
 
 use super::experts::Selection;
+use super::family::{Arch, DEFAULT, HfModel};
 use super::gemma2::{after_attention, feed_forward};
+use super::names::{self, Names, Pairs};
 use super::parts::{self, Layer};
 use super::{Config, RopeScaling};
+use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+pub(super) const ARCH: Arch = Arch {
+    name: "gemma4",
+    hf: &[HfModel {
+        types: &["gemma4_text", "gemma4"],
+        json: r#"{"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216,
+            "num_hidden_layers": 30, "num_attention_heads": 8, "num_key_value_heads": 4,
+            "head_dim": 256, "global_head_dim": 512, "max_position_embeddings": 131072,
+            "rms_norm_eps": 1e-6, "sliding_window": 512, "sliding_window_pattern": 6,
+            "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 0,
+            "use_double_wide_mlp": false, "attention_k_eq_v": false, "enable_moe_block": false,
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                    "rope_theta": 1e6}},
+            "tie_word_embeddings": true}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &NAMES,
+    activation: Activation::GeluTanh,
+    defaults,
+    recipe,
+    ..DEFAULT
+};
+
+const NAMES: Names = Names {
+    outer: LAYER_EMBEDDINGS,
+    layer: &[
+        names::SANDWICH,
+        names::ATTENTION,
+        names::FEED_FORWARD,
+        LAYER_EMBEDDING,
+        &[("layer_scalar", "layer_output_scale")],
+        &[
+            ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
+            ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+            ("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+            ("router.proj", "ffn_gate_inp"),
+            ("router.scale", "ffn_gate_inp.scale"),
+            ("router.per_expert_scale", "ffn_down_exps.scale"),
+            ("experts.gate_up_proj", "ffn_gate_up_exps"),
+            ("experts.down_proj", "ffn_down_exps"),
+            ("experts.switch_glu.gate_proj", "ffn_gate_exps"),
+            ("experts.switch_glu.up_proj", "ffn_up_exps"),
+            ("experts.switch_glu.down_proj", "ffn_down_exps"),
+        ],
+    ],
+    ..names::LLAMA
+};
+
+/// Modules of Gemma with per-layer embeddings; in Gemma 3n also matrices of its streams.
+pub(super) const LAYER_EMBEDDINGS: Pairs = &[
+    ("embed_tokens", "token_embd"),
+    ("norm", "output_norm"),
+    ("lm_head", names::HEAD),
+    ("embed_tokens_per_layer", "per_layer_token_embd"),
+    ("per_layer_model_projection", "per_layer_model_proj"),
+    ("per_layer_projection_norm", "per_layer_proj_norm"),
+    ("altup_projections", "altup_proj"),
+    ("altup_unembed_projections", "altup_unembd_proj"),
+];
+
+/// Modules that add a per-layer embedding.
+pub(super) const LAYER_EMBEDDING: Pairs = &[
+    ("per_layer_input_gate", "inp_gate"),
+    ("per_layer_projection", "proj"),
+    ("post_per_layer_input_norm", "post_norm"),
+];
+
+fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     b.point(parts::EMBEDDING, h);
     let embeddings = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, c.vocab, h));
@@ -115,7 +186,7 @@ pub(super) fn layer_embedding(b: &mut Builder<'_>, c: &Config, l: Layer, embeddi
 }
 
 /// Defaults of Gemma 4.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.scale_embeddings();
     c.use_gelu_tanh();
     c.attention_scale = 1.0;

@@ -2,15 +2,44 @@
 
 use super::Config;
 use super::experts;
+use super::family::{Arch, DEFAULT, HfModel};
 use super::layer_config::SlidingPattern;
+use super::names::{self, Names};
 use super::parts::Layer;
 use super::rope::RopeScaling;
 use super::stack;
 use crate::plan::builder::{Builder, GluClamp, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    stack::decoder(b, c, block);
-}
+pub(super) const ARCH: Arch = Arch {
+    name: "gpt-oss",
+    hf: &[HfModel {
+        types: &["gpt_oss"],
+        json: r#"{"max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "head_dim": 64,
+            "num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 4,
+            "sliding_window": 128, "sliding_window_pattern": 2, "rope_theta": 150000.0,
+            "swiglu_alpha": 1.702, "swiglu_limit": 7.0}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &NAMES,
+    transposed: &["ffn_gate_up_exps", "ffn_down_exps"],
+    defaults,
+    recipe: |b, c| stack::decoder(b, c, block),
+    ..DEFAULT
+};
+
+const NAMES: Names = Names {
+    layer: &[
+        &[
+            ("input_layernorm", "attn_norm"),
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("self_attn.sinks", "attn_sinks"),
+            ("mlp.router", "ffn_gate_inp"),
+        ],
+        names::ATTENTION,
+        names::EXPERTS,
+    ],
+    ..names::LLAMA
+};
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
@@ -25,7 +54,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 }
 
 /// Values that GGUF files do not contain.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.biased = true;
     c.default_sliding_pattern(SlidingPattern::Periodic {
         period: 2,

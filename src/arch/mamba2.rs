@@ -3,10 +3,22 @@
 //! Formula: T. Dao and A. Gu, "Transformers are SSMs", 2024; `transformers`, class `BambaMixer`.
 
 use super::Config;
+use super::names::Pairs;
 use super::parts::Layer;
 use super::recurrent_config::{Recurrent, Ssm};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, Conv, X};
+
+/// Modules of layers with a state-space model.
+pub(super) const NAMES: Pairs = &[
+    ("mamba.in_proj", "ssm_in"),
+    ("mamba.conv1d", "ssm_conv1d"),
+    ("mamba.A_log", "ssm_a"),
+    ("mamba.D", "ssm_d"),
+    ("mamba.dt_bias", "ssm_dt.bias"),
+    ("mamba.norm", "ssm_norm"),
+    ("mamba.out_proj", "ssm_out"),
+];
 
 /// `norm(ssm_scan(conv([x | B | C]), dt) * silu(z))` for `[z | x | B | C | dt] = Win n`, `[tokens, inner]`; the output
 /// of the layer is `ssm_out` times this.

@@ -1,14 +1,31 @@
 //! OLMo 2: norms after attention and feed-forward layer, and QK norm over all heads.
 
 use super::Config;
+use super::family::{Arch, DEFAULT, HfModel};
 use super::layer_config::SlidingPattern;
+use super::names::{self, Names};
 use super::parts::Layer;
 use super::stack;
 use crate::plan::builder::{Builder, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    stack::decoder(b, c, block);
-}
+pub(super) const ARCH: Arch = Arch {
+    name: "olmo2",
+    hf: &[HfModel {
+        types: &["olmo2"],
+        class: Some("Olmo2ForCausalLM"),
+        json: r#"{"max_position_embeddings": 2048, "rms_norm_eps": 1e-5}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &NAMES,
+    defaults,
+    recipe: |b, c| stack::decoder(b, c, block),
+    ..DEFAULT
+};
+
+const NAMES: Names = Names {
+    layer: &[names::SANDWICH, names::ATTENTION, names::FEED_FORWARD],
+    ..names::LLAMA
+};
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let [q, k, v] = l.qkv(b, c, h);
@@ -25,7 +42,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 }
 
 /// OLMo 3 files have the architecture OLMo 2, with sliding-window layers without RoPE scaling.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.default_sliding_pattern(SlidingPattern::Periodic {
         period: 4,
         full_first: false,

@@ -1,13 +1,23 @@
 //! Qwen 2 and 2.5: Llama's block with biases on Q, K and V.
 
 use super::Config;
+use super::family::{Arch, DEFAULT, HfModel};
 use super::parts::Layer;
 use super::stack;
 use crate::plan::builder::{Builder, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    stack::decoder(b, c, block);
-}
+pub(super) const ARCH: Arch = Arch {
+    name: "qwen2",
+    hf: &[HfModel {
+        types: &["qwen2"],
+        class: Some("Qwen2ForCausalLM"),
+        json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+            "use_sliding_window": false, "max_window_layers": 28}"#,
+        ..HfModel::DEFAULT
+    }],
+    recipe: |b, c| stack::decoder(b, c, block),
+    ..DEFAULT
+};
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     attention(b, c, l, h);

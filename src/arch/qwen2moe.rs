@@ -1,13 +1,28 @@
 //! Qwen 2 MoE: Qwen 2's attention, and a mixture of experts with a gated shared expert.
 
+use super::family::{Arch, DEFAULT, HfModel};
+use super::names;
 use super::parts::Layer;
 use super::stack;
 use super::{Config, experts, qwen2};
-use crate::plan::builder::{Builder, X};
+use crate::plan::builder::{Builder, Router, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    stack::decoder(b, c, block);
-}
+pub(super) const ARCH: Arch = Arch {
+    name: "qwen2moe",
+    hf: &[HfModel {
+        types: &["qwen2_moe"],
+        json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 16, "use_sliding_window": false, "max_window_layers": 28,
+            "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632, "norm_topk_prob": false}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &names::QWEN_MOE,
+    router: Router::softmax(0),
+    defaults,
+    recipe: |b, c| stack::decoder(b, c, block),
+    ..DEFAULT
+};
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     qwen2::attention(b, c, l, h);
@@ -15,7 +30,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 }
 
 /// Early files do not have the widths of experts.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.shared_gate = true;
     if c.expert_ffn == 0 {
         c.expert_ffn = c.ffn / c.router.k.max(1);

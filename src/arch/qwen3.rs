@@ -1,13 +1,46 @@
 //! Qwen 3: Llama's block with QK norm before RoPE.
 
 use super::Config;
+use super::family::{Arch, DEFAULT, HfModel};
+use super::names::{self, Names, Pairs};
 use super::parts::Layer;
 use super::stack;
 use crate::plan::builder::{Builder, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    stack::decoder(b, c, block);
-}
+pub(super) const ARCH: Arch = Arch {
+    name: "qwen3",
+    hf: &[HfModel {
+        types: &["qwen3"],
+        class: Some("Qwen3ForCausalLM"),
+        json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "head_dim": 128,
+            "use_sliding_window": false, "max_window_layers": 28}"#,
+        ..HfModel::DEFAULT
+    }],
+    names: &NAMES,
+    recipe: |b, c| stack::decoder(b, c, block),
+    ..DEFAULT
+};
+
+const NAMES: Names = Names {
+    layer: &[
+        names::PRE_NORMS,
+        names::ATTENTION,
+        names::FEED_FORWARD,
+        NORMS_IN,
+    ],
+    ..names::LLAMA
+};
+
+/// Norms of the inputs of single projections, in models with int8 activations.
+const NORMS_IN: Pairs = &[
+    ("self_attn.q_proj.rms_norm", "attn_q_norm_in"),
+    ("self_attn.k_proj.rms_norm", "attn_k_norm_in"),
+    ("self_attn.v_proj.rms_norm", "attn_v_norm_in"),
+    ("self_attn.o_proj.rms_norm", "attn_output_norm_in"),
+    ("mlp.gate_proj.rms_norm", "ffn_gate_norm_in"),
+    ("mlp.up_proj.rms_norm", "ffn_up_norm_in"),
+    ("mlp.down_proj.rms_norm", "ffn_down_norm_in"),
+];
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     attention(b, c, l, h);

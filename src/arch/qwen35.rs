@@ -1,17 +1,99 @@
 //! Qwen 3.5 and Qwen 3 Next: layers with the gated delta rule, and attention with an output gate in every n-th
 //! layer; feed-forward layers or mixtures of experts.
 
-use super::delta_net::delta_net;
+use super::delta_net::{self, delta_net};
 use super::drafting;
-use super::family::HeadBlock;
+use super::family::{Arch, ConfigRule, DEFAULT, HeadBlock, HfModel};
 use super::layer_config::RecurrentPattern;
+use super::names::{self, Names};
 use super::parts::{self, Layer};
+use super::recurrent_config::RecurrentKind;
 use super::stack;
 use super::{Config, experts};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+pub(super) const QWEN35: Arch = Arch {
+    name: "qwen35",
+    hf: &[HfModel {
+        types: &["qwen3_5", "qwen3_5_text"],
+        json: r#"{"vocab_size": 248320, "hidden_size": 4096, "intermediate_size": 12288,
+            "num_hidden_layers": 32, "num_attention_heads": 16, "num_key_value_heads": 4,
+            "head_dim": 256, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+            "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+            "rope_theta": 1e7, "partial_rotary_factor": 0.25, "tie_word_embeddings": false}"#,
+        rule: Some(ConfigRule::PartialRotary),
+        ..HfModel::DEFAULT
+    }],
+    names: &NAMES,
+    norms_plus_one: true,
+    recurrent: Some(RecurrentKind::DeltaNet),
+    interleaved_heads: true,
+    defaults,
+    mtp: Some(HEAD),
+    recipe,
+    ..DEFAULT
+};
+
+pub(super) const QWEN35_MOE: Arch = Arch {
+    name: "qwen35moe",
+    hf: &[HfModel {
+        types: &["qwen3_5_moe", "qwen3_5_moe_text"],
+        json: r#"{"vocab_size": 248320, "hidden_size": 2048, "num_hidden_layers": 40,
+            "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+            "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "full_attention_interval": 4,
+            "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+            "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_experts": 256,
+            "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512, "rope_theta": 1e7,
+            "partial_rotary_factor": 0.25, "tie_word_embeddings": false}"#,
+        rule: Some(ConfigRule::PartialRotary),
+        ..HfModel::DEFAULT
+    }],
+    ..QWEN35
+};
+
+pub(super) const QWEN3_NEXT: Arch = Arch {
+    name: "qwen3next",
+    hf: &[HfModel {
+        types: &["qwen3_next"],
+        json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "head_dim": 256,
+            "num_key_value_heads": 2, "full_attention_interval": 4, "linear_conv_kernel_dim": 4,
+            "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32, "num_experts": 512, "num_experts_per_tok": 10,
+            "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+            "norm_topk_prob": true, "partial_rotary_factor": 0.25}"#,
+        rule: Some(ConfigRule::PartialRotary),
+        ..HfModel::DEFAULT
+    }],
+    interleaved_heads: false,
+    ..QWEN35
+};
+
+const NAMES: Names = Names {
+    layer: &[
+        &[
+            ("input_layernorm", "attn_norm"),
+            ("post_attention_layernorm", "post_attention_norm"),
+        ],
+        names::ATTENTION,
+        names::FEED_FORWARD,
+        names::EXPERTS,
+        names::SHARED_EXPERT,
+        delta_net::NAMES,
+        &[
+            ("fc", "nextn.eh_proj"),
+            ("pre_fc_norm_embedding", "nextn.enorm"),
+            ("pre_fc_norm_hidden", "nextn.hnorm"),
+            ("norm", "nextn.shared_head_norm"),
+        ],
+    ],
+    predictor: Some("mtp."),
+    ..names::LLAMA
+};
+
+fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     let taps = stack::layers(b, c, block, h);
     drafting::follow(b, c, (h, &taps));
@@ -19,7 +101,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 }
 
 /// The block of an MTP head has attention.
-pub(super) const HEAD: HeadBlock = HeadBlock {
+const HEAD: HeadBlock = HeadBlock {
     block,
     store: store_keys_values,
 };
@@ -73,7 +155,7 @@ fn store_keys_values(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 }
 
 /// Defaults of files without these keys.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.shared_gate = true;
     if let (Some(_), RecurrentPattern::None) = (&c.recurrent, &c.per_layer.recurrent) {
         c.per_layer.recurrent = RecurrentPattern::Periodic(4);

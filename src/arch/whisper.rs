@@ -1,10 +1,25 @@
 //! Whisper: an encoder of log-mel spectrograms, and a decoder that attends to its output.
 
 use super::Config;
+use super::family::{Arch, DEFAULT, HfModel};
 use super::layer_config::{LayerConfig, LayerValues, Mixer};
 use super::parts::{self, Layer};
 use super::speech_encoder::SpeechEncoder;
+use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, Heads, X};
+
+pub(super) const ARCH: Arch = Arch {
+    name: "whisper",
+    hf: &[HfModel {
+        types: &["whisper"],
+        class: Some("WhisperForConditionalGeneration"),
+        ..HfModel::DEFAULT
+    }],
+    activation: Activation::Gelu,
+    defaults,
+    recipe,
+    ..DEFAULT
+};
 
 /// Prefix of the tensors of the encoder.
 const ENCODER: &str = "enc.";
@@ -32,7 +47,7 @@ fn encoder_layers(encoder: &SpeechEncoder, dim: u32) -> impl Iterator<Item = Lay
 }
 
 /// Values that files do not contain.
-pub(super) fn defaults(c: &mut Config) {
+fn defaults(c: &mut Config) {
     c.eps = 1e-5;
     if c.ffn == 0 {
         c.ffn = c.dim.saturating_mul(4);
@@ -89,7 +104,7 @@ pub(crate) fn encoder(b: &mut Builder<'_>, c: &Config) {
 }
 
 /// Decoder: from tokens to logits.
-pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+fn recipe(b: &mut Builder<'_>, c: &Config) {
     decoder(b, c, |_, _, _| {});
 }
 

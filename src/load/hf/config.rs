@@ -1,6 +1,6 @@
 //! Reads values of a `config.json`.
 
-use crate::arch::{self, Arch, ConfigRule, HfDefaults};
+use crate::arch::{self, Arch, ConfigRule, HfModel, Traits};
 use crate::error::{Error, ErrorKind, Result, bail};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -15,8 +15,8 @@ pub(super) const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 #[derive(Debug)]
 pub(super) struct HfConfig {
     root: Value,
-    /// Defaults and rules of the `model_type`.
-    pub(super) hf_defaults: &'static HfDefaults,
+    /// Defaults and rule of the `model_type`.
+    pub(super) hf_model: &'static HfModel,
     /// Values of absent keys. They do not replace a `null`.
     defaults: Value,
     /// Whether `mlx-lm` converted the weights.
@@ -39,14 +39,14 @@ impl HfConfig {
         };
         let mut config = Self {
             root,
-            hf_defaults: arch::hf_defaults(""),
+            hf_model: arch::hf_model(""),
             defaults: Value::Null,
             is_converted: false,
             predictors: 0,
         };
         if let Some(model_type) = config.find("model_type").and_then(Value::as_str) {
-            config.hf_defaults = arch::hf_defaults(model_type);
-            let defaults = serde_json::from_str(config.hf_defaults.json);
+            config.hf_model = arch::hf_model(model_type);
+            let defaults = serde_json::from_str(config.hf_model.json);
             config.defaults = defaults.expect("built-in defaults are valid JSON");
         }
         Ok(config)
@@ -171,9 +171,13 @@ impl HfConfig {
         if self.is_drafter()? {
             return Ok(Some(arch::EAGLE3));
         }
-        let arch = arch::with_activation(arch, self.text("hidden_act")?);
-        let kinds = self.layer_kinds()?.unwrap_or_default();
-        Ok(Some(arch::with_layers(arch, &kinds, self.expert_count()?)))
+        let activation = self.text("hidden_act")?;
+        let layers = self.layer_kinds()?.unwrap_or_default();
+        Ok(Some(arch.name_of(&Traits {
+            activation,
+            layers: &layers,
+            experts: self.expert_count()?,
+        })))
     }
 
     /// Returns whether the files are an EAGLE-3 drafter, which is a single layer with a vocabulary of its own.
@@ -197,7 +201,7 @@ impl HfConfig {
 
     /// Returns the row of position 0 in the position embedding.
     pub(super) fn position_offset(&self) -> Result<u32> {
-        if self.hf_defaults.rule != Some(ConfigRule::PositionsAfterPadding) {
+        if self.hf_model.rule != Some(ConfigRule::PositionsAfterPadding) {
             return Ok(0);
         }
         let padding = self.integer("pad_token_id")?;

@@ -194,7 +194,7 @@ impl HfConfig {
                 self.copy(path, *kind, &format!("{arch}.{key}"), w)?;
             }
         }
-        if self.hf_defaults.rule == Some(ConfigRule::RmsNormEps)
+        if self.hf_model.rule == Some(ConfigRule::RmsNormEps)
             && let Some(path) = self.first(&["block_norm_eps", "norm_eps"])
         {
             let key = format!("{arch}.attention.layer_norm_rms_epsilon");
@@ -239,7 +239,7 @@ impl HfConfig {
             );
         }
         for (name, is_supported) in FIXED {
-            let optional = self.hf_defaults.rule == Some(ConfigRule::OptionalRope);
+            let optional = self.hf_model.rule == Some(ConfigRule::OptionalRope);
             if optional && *name == "position_embedding_type" {
                 continue;
             }

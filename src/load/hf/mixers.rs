@@ -118,7 +118,7 @@ impl HfConfig {
         if let Some(before) = self.boolean("mamba_norm_before_gate")? {
             w.set(&key(arch::NORM_BEFORE_GATE), before);
         }
-        if self.hf_defaults.rule == Some(ConfigRule::OptionalRope) {
+        if self.hf_model.rule == Some(ConfigRule::OptionalRope) {
             match self.text("position_embedding_type")? {
                 Some("rope") => _ = w.set(&key("rope.scaling.finetuned"), true),
                 None | Some("nope") => _ = w.set(&key("rope.scaling.finetuned"), false),

@@ -109,7 +109,7 @@ impl HfConfig {
         };
         if kind == PARTIAL {
             w.set(&format!("{arch}.rope.scaling.partial"), fraction);
-        } else if self.hf_defaults.rule == Some(ConfigRule::PartialRotary)
+        } else if self.hf_model.rule == Some(ConfigRule::PartialRotary)
             && let Some(head_dim) = self.head_dim()?
         {
             #[expect(clippy::cast_possible_truncation, reason = "as `int` does in Python")]

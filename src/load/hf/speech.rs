@@ -1,6 +1,7 @@
 //! Maps the hyperparameters of speech models between `config.json` and GGUF keys.
 
 use super::config::HfConfig;
+use super::write::write_class;
 use crate::arch::{self, Config, SPEECH, SpeechEncoder};
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
@@ -152,8 +153,9 @@ pub(in crate::load) fn speech_config(
     for key in STORAGE_KEYS {
         root.remove(key);
     }
-    root.insert("architectures".into(), json!(arch.classes));
-    root.insert("model_type".into(), json!(arch.model_types.first()));
+    for model in arch.exported() {
+        write_class(model, &mut root);
+    }
     for (_, [name, _], value) in KEYS {
         let value = value(&facts.config, encoder);
         root.insert((*name).to_string(), value.into());

@@ -3,7 +3,7 @@
 use super::keys::{KEYS, ValueKind};
 use super::layers::{FULL, SLIDING};
 use super::rope::SCALING;
-use crate::arch::{self, ARCHS, Arch, RopeScaling, Rotation};
+use crate::arch::{self, ARCHS, Arch, HfModel, RopeScaling, Rotation};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
 use serde_json::{Map, Value, json};
@@ -38,12 +38,10 @@ pub(in crate::load) fn config(meta: &Metadata, tensors: &TensorFacts<'_>) -> Res
     let arch = arch::find(&config.architecture)?;
     let config = config.validate(arch)?;
     check_exportable(arch, meta)?;
-    let mut types = arch.model_types.iter().zip(arch.classes);
-    let with_window = usize::from(config.window > 0 && types.len() > 1);
-    let (model_type, class) = types.nth(with_window).unzip();
+    let exported: Vec<_> = arch.exported().collect();
+    let with_window = usize::from(config.window > 0 && exported.len() > 1);
     let mut root = Map::new();
-    root.insert("architectures".into(), json!([class]));
-    root.insert("model_type".into(), json!(model_type));
+    write_class(exported[with_window], &mut root);
     let keys = ArchKeys {
         meta,
         arch: arch.name,
@@ -90,14 +88,20 @@ pub(in crate::load) fn config(meta: &Metadata, tensors: &TensorFacts<'_>) -> Res
     Ok(root.into())
 }
 
+/// Writes the class and the type of a model.
+pub(super) fn write_class(model: &HfModel, root: &mut Map<String, Value>) {
+    root.insert("architectures".into(), json!([model.class]));
+    root.insert("model_type".into(), json!(model.types.first()));
+}
+
 /// Checks that a model can be exported.
 ///
 /// # Errors
 ///
 /// `Unsupported`, with the supported architectures.
 pub(in crate::load) fn check_exportable(arch: &Arch, meta: &Metadata) -> Result<()> {
-    if arch.classes.is_empty() {
-        let supported = ARCHS.iter().filter(|a| !a.classes.is_empty());
+    if arch.exported().next().is_none() {
+        let supported = ARCHS.iter().filter(|a| a.exported().next().is_some());
         let supported: Vec<_> = supported.map(|a| a.name).collect();
         bail!(
             Unsupported,

@@ -159,7 +159,7 @@ fn finds_architecture_names() {
     check(
         architecture_names,
         &[
-            ("src/arch/mod.rs", "name: \"llama\","),
+            ("src/arch/llama.rs", "name: \"llama\","),
             ("src/load/a.rs", text),
             ("src/load/b.rs", "fn is_llama() {}"),
             ("crates/text/src/a.rs", "\"llama\""),
