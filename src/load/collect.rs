@@ -25,7 +25,7 @@ pub(super) fn weights(
     if model.folder.is_none() {
         check_pooler(file, arch)?;
     }
-    let mut weights: Vec<Weight> = match &model.folder {
+    let weights = match &model.folder {
         _ if config.speech.is_some() => speech::weights(file, config)?,
         Some(folder) => folder.weights(file, arch)?,
         None => {
@@ -33,34 +33,112 @@ pub(super) fn weights(
                 let weight = Weight::plain(gguf_name(&file.tensors[i].name), file, i)?;
                 weight.with_i2s_layout(options.i2s_layout, file)
             });
-            experts::stack(all.collect::<Result<_>>()?, file, arch.name)?
+            all.collect::<Result<_>>()?
         }
     };
-    if model.folder.is_none() {
-        TensorScales::of(file).attach(&mut weights)?;
-    }
-    let mut weights = split(weights, file, arch, &|layer| {
-        let layer = config.layer_configs.get(layer as usize);
+    let source = Collected {
+        file,
+        arch,
+        config,
+        is_gguf: model.folder.is_none(),
+        layers: config.layers + u32::from(options.drafting_head == DraftingHead::Mtp),
+    };
+    let mut transforms = TRANSFORMS.iter().filter(|one| (one.applies)(&source));
+    transforms.try_fold(weights, |weights, one| (one.apply)(weights, &source))
+}
+
+/// Model whose weights are collected.
+struct Collected<'a> {
+    file: &'a Directory,
+    arch: &'static Arch,
+    config: &'a Config,
+    /// Whether the weights are the tensors of a file; those of a folder have the form of GGUF files already.
+    is_gguf: bool,
+    /// Number of blocks that are used.
+    layers: u32,
+}
+
+/// A change of the weights.
+type Change = fn(Vec<Weight>, &Collected<'_>) -> Result<Vec<Weight>>;
+
+/// A change of the weights of some models.
+struct Transform {
+    applies: fn(&Collected<'_>) -> bool,
+    apply: Change,
+}
+
+const fn when(applies: fn(&Collected<'_>) -> bool, apply: Change) -> Transform {
+    Transform { applies, apply }
+}
+
+/// All transforms, in order: each one reads the names that those before it write.
+const TRANSFORMS: &[Transform] = &[
+    when(|m| m.is_gguf && m.config.speech.is_none(), stack_experts),
+    when(|m| m.is_gguf, attach_tensor_scales),
+    when(|_| true, split_fused),
+    when(|m| m.config.shared_kv > 0, drop_shared_caches),
+    when(|m| m.config.predict_layers > 0, drop_later_blocks),
+    when(|m| m.is_gguf && m.config.latent.is_some(), split_latent),
+    when(|m| m.config.recurrent.is_some(), split_by_key_head),
+    when(|m| !m.arch.aliases.is_empty(), rename),
+    when(|_| true, in_kernel_form),
+];
+
+fn stack_experts(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+    experts::stack(weights, m.file, m.arch.name)
+}
+
+fn attach_tensor_scales(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+    TensorScales::of(m.file).attach(&mut weights)?;
+    Ok(weights)
+}
+
+fn split_fused(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+    split(weights, m.file, m.arch, &|layer| {
+        let layer = m.config.layer_configs.get(layer as usize);
         layer.map_or([0; 2], |l| [l.q_dim(), l.kv_dim()])
-    })?;
-    drop_shared(&mut weights, &file.metadata, arch)?;
-    let layers = config.layers + u32::from(options.drafting_head == DraftingHead::Mtp);
-    weights.retain(|weight| !is_beyond(weight, config, layers));
-    if let (Some(latent), None) = (config.latent, &model.folder) {
-        weights = latent::split(weights, (latent, config.heads), file)?;
+    })
+}
+
+fn drop_shared_caches(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+    drop_shared(&mut weights, &m.file.metadata, m.arch)?;
+    Ok(weights)
+}
+
+/// Drops blocks after the layers that are not used.
+fn drop_later_blocks(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+    weights.retain(|weight| !is_beyond(weight, m.config, m.layers));
+    Ok(weights)
+}
+
+fn split_latent(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+    match m.config.latent {
+        Some(latent) => latent::split(weights, (latent, m.config.heads), m.file),
+        None => Ok(weights),
     }
-    if let Some(delta) = config.recurrent.and_then(|recurrent| recurrent.delta()) {
-        weights = recurrent::split_by_key_head(weights, &delta, file)?;
+}
+
+fn split_by_key_head(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+    match m.config.recurrent.and_then(|recurrent| recurrent.delta()) {
+        Some(delta) => recurrent::split_by_key_head(weights, &delta, m.file),
+        None => Ok(weights),
     }
+}
+
+/// Gives tensors of GGUF files the names of recipes.
+fn rename(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
     for weight in &mut weights {
-        let mut aliases = arch.aliases.iter();
+        let mut aliases = m.arch.aliases.iter();
         if let Some((_, name)) = aliases.find(|(alias, _)| *alias == weight.name) {
             weight.name = (*name).to_string();
         }
     }
-    let in_kernel_form =
-        |weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, file)?, file);
-    weights.into_iter().map(in_kernel_form).collect()
+    Ok(weights)
+}
+
+fn in_kernel_form(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+    let one = |weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, m.file)?, m.file);
+    weights.into_iter().map(one).collect()
 }
 
 /// Other names of Dense modules in GGUF files.
