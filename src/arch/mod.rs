@@ -3,6 +3,7 @@
 mod bert;
 mod bitnet;
 mod config;
+mod config_keys;
 mod deepseek2;
 mod defaults;
 mod delta_net;
@@ -45,9 +46,8 @@ mod starcoder2;
 mod validate;
 mod whisper;
 
-pub(crate) use config::{
-    Config, Drafting, Eagle3, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE,
-};
+pub(crate) use config::{Config, Drafting, Eagle3};
+pub(crate) use config_keys::{INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE};
 pub(crate) use drafting::{draft as draft_recipe, keys as head_keys_recipe};
 pub(crate) use eagle3::{EAGLE3, PREFIX as DRAFTER_PREFIX, TOKEN_INDEX};
 pub(crate) use family::{Arch, ConfigRule, HfModel, RopePairs, Traits};
