@@ -200,7 +200,8 @@ fn modern(b: &mut Builder<'_>, c: &Config) {
     if !is_classifier(b) {
         return parts::embeddings(b, c, n);
     }
-    let x = if c.classifier_mean { mean(b, c, n) } else { n }; // [tokens, dim]
+    let means = c.output.classifier_mean;
+    let x = if means { mean(b, c, n) } else { n }; // [tokens, dim]
     let d = parts::linear(b, CLASSIFIER_DENSE, c.dim, x);
     b.activate(Activation::Gelu, d);
     let w = b.vector(&format!("{CLASSIFIER_DENSE}.norm.weight"), c.dim);
@@ -232,8 +233,13 @@ fn biased(b: &mut Builder<'_>, name: &str, rows: u32, x: X) -> X {
 /// Mean of the rows of each text, in all of its rows: attention whose scores are so close to 0 that all
 /// weights are equal.
 fn mean(b: &mut Builder<'_>, c: &Config, x: X) -> X {
-    let heads = [c.heads, c.heads, x.cols() / c.heads];
-    b.self_attention(heads, [x; 3], EQUAL_WEIGHTS, u32::MAX)
+    let heads = c.attention.heads;
+    b.self_attention(
+        [heads, heads, x.cols() / heads],
+        [x; 3],
+        EQUAL_WEIGHTS,
+        u32::MAX,
+    )
 }
 
 /// Scale of attention with equal weights. Not 0, whose product with the score of an invisible row is NaN.

@@ -12,7 +12,6 @@ use crate::plan::builder::{GluClamp, PositionScale, Router};
 
 /// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub(crate) struct Config {
     /// `general.architecture`.
     pub architecture: String,
@@ -24,88 +23,144 @@ pub(crate) struct Config {
     pub drafting: Option<Drafting>,
     /// Width of the residual stream.
     pub dim: u32,
-    /// Query heads; maximum over the layers.
-    pub heads: u32,
-    /// Key and value heads; maximum over the layers.
-    pub kv_heads: u32,
-    /// Head dimension; [`LayerConfig::head_dim`] may differ in sliding-window layers.
-    pub head_dim: u32,
-    /// Width of the feed-forward layer; maximum over the layers.
-    pub ffn: u32,
     /// Vocabulary size.
     pub vocab: u32,
     /// Trained context length.
     pub context: u32,
     /// Epsilon of norms, added to the mean square or the variance.
     pub eps: f32,
-    /// RoPE of full-attention layers, and of sliding-window layers if it differs.
-    pub ropes: Vec<Rotation>,
-    /// Whether RoPE rotates pairs `(i, i + dim / 2)` rather than `(2 i, 2 i + 1)`.
-    pub half_split: bool,
+    /// Whether every projection must have a bias; otherwise biases are optional.
+    pub biased: bool,
+    /// Attention.
+    pub attention: AttentionConfig,
+    /// Rotary position embedding.
+    pub rope: RopeConfig,
+    /// Feed-forward layers without experts.
+    pub ffn: FeedForwardConfig,
+    /// Mixtures of experts.
+    pub experts: ExpertConfig,
+    /// Factors of activations.
+    pub scales: ScaleConfig,
+    /// What follows the layers.
+    pub output: OutputConfig,
+    /// Dense modules of sentence-transformers.
+    pub dense: DenseConfig,
+    /// Per-layer embeddings.
+    pub layer_embeddings: LayerEmbeddingConfig,
+    /// Layers with a recurrent state; `None` if there are none.
+    pub recurrent: Option<Recurrent>,
+    /// Encoder of a speech model.
+    pub speech: Option<SpeechEncoder>,
     /// Hyperparameters of each layer; empty before validation.
     pub layer_configs: Vec<LayerConfig>,
+    /// Values of the file from which [`Self::layer_configs`] are computed.
+    pub(super) per_layer: PerLayer,
+}
+
+/// Hyperparameters of attention.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AttentionConfig {
+    /// Query heads; maximum over the layers.
+    pub heads: u32,
+    /// Key and value heads; maximum over the layers.
+    pub kv_heads: u32,
+    /// Head dimension; [`LayerConfig::head_dim`] may differ in sliding-window layers.
+    pub head_dim: u32,
+    /// Multi-head latent attention; `None`: keys and values have heads of their own.
+    pub latent: Option<Latent>,
     /// Sliding window size in positions; 0 means no sliding-window layers.
     pub window: u32,
     /// Number of layers, at the end, that share the KV cache of earlier layers.
     pub shared_kv: u32,
-    /// Activation of the feed-forward layer.
-    pub activation: Activation,
-    /// Whether every projection must have a bias; otherwise biases are optional.
-    pub biased: bool,
-    /// Factor of embeddings.
-    pub embedding_scale: f32,
-    /// Factor of the outputs of attention and feed-forward layer.
-    pub residual_scale: f32,
-    /// Factors of the outputs of projections, by name; 1 for others.
-    pub projection_scales: Vec<(&'static str, f32)>,
-    /// Divisor of logits.
-    pub logit_scale: f32,
-    /// Factor of attention scores; 0 means `1 / sqrt(head_dim)`.
-    pub attention_scale: f32,
-    /// Multi-head latent attention; `None`: keys and values have heads of their own.
-    pub latent: Option<Latent>,
+    /// Factor of scores; 0 means `1 / sqrt(head_dim)`.
+    pub scale: f32,
     /// Factor of queries after RoPE that grows with the position; `None`: there is none.
     pub query_scale: Option<PositionScale>,
-    /// Softcap of attention scores; 0 means none.
-    pub attention_cap: f32,
-    /// Softcap of logits; 0 means none.
-    pub logit_cap: f32,
+    /// Softcap of scores; 0 means none.
+    pub cap: f32,
+}
+
+/// Hyperparameters of RoPE.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RopeConfig {
+    /// Rotation of full-attention layers, and of sliding-window layers if it differs.
+    pub rotations: Vec<Rotation>,
+    /// Whether pairs are `(i, i + dim / 2)` rather than `(2 i, 2 i + 1)`.
+    pub half_split: bool,
+}
+
+/// Hyperparameters of feed-forward layers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FeedForwardConfig {
+    /// Number of hidden units; maximum over the layers.
+    pub width: u32,
+    /// Activation, also of experts.
+    pub activation: Activation,
+    /// Whether neither feed-forward layers nor experts have a gate.
+    pub ungated: bool,
+    /// For each layer, the cutoff of the gate in standard deviations over the mean; negative infinity, or no
+    /// value, means none.
+    pub sparsity: Vec<f32>,
+}
+
+/// Hyperparameters of mixtures of experts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ExpertConfig {
     /// Number of experts; maximum over the layers; 0 means a dense model.
-    pub experts: u32,
-    /// Width of an expert.
-    pub expert_ffn: u32,
+    pub count: u32,
+    /// Number of hidden units of an expert.
+    pub width: u32,
     /// Width of the input and output of experts if they differ from that of the residual stream; 0: they do not.
-    pub expert_latent: u32,
+    pub latent: u32,
     /// Rule by which the experts of a token are selected.
     pub router: Router,
-    /// Whether feed-forward layers have no gate.
-    pub ungated: bool,
-    /// Clamp of the gated linear unit of experts; `None`: it is a product with the activation of the gate.
+    /// Clamp of the gated linear unit; `None`: it is a product with the activation of the gate.
     pub glu_clamp: Option<GluClamp>,
-    /// Width of all shared experts of a layer together; 0 means none.
-    pub shared_ffn: u32,
+    /// Number of hidden units of all shared experts of a layer together; 0 means none.
+    pub shared_width: u32,
     /// Whether the output of shared experts is multiplied by a gate.
     pub shared_gate: bool,
-    /// Layers with a recurrent state; `None` if there are none.
-    pub recurrent: Option<Recurrent>,
-    /// Width of the per-layer embeddings; 0 means none.
-    pub layer_embedding: u32,
-    /// Number of outputs of each of [`DENSE_MODULES`], if the file has it.
-    pub dense_features: [Option<u32>; DENSE_MODULES.len()],
-    /// Whether Dense modules are computed after pooling, and not by the embedding table.
-    pub dense_after_pooling: bool,
+}
+
+/// Factors of activations.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ScaleConfig {
+    /// Factor of embeddings.
+    pub embedding: f32,
+    /// Factor of the outputs of attention and feed-forward layer.
+    pub residual: f32,
+    /// Factors of the outputs of projections, by name; 1 for others.
+    pub projections: Vec<(&'static str, f32)>,
+}
+
+/// Hyperparameters of what follows the layers: logits, or a classification head.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OutputConfig {
+    /// Divisor of logits.
+    pub logit_scale: f32,
+    /// Softcap of logits; 0 means none.
+    pub logit_cap: f32,
     /// Whether a classification head without a pooler reads the mean of the rows of a text rather than
     /// the first row.
     pub classifier_mean: bool,
-    /// Rows of the per-layer embeddings; 0 means the vocabulary size.
-    pub layer_embedding_rows: u32,
-    /// For each layer, the cutoff of the gate of the feed-forward layer in standard deviations over the mean;
-    /// negative infinity, or no value, means none.
-    pub sparsity: Vec<f32>,
-    /// Encoder of a speech model.
-    pub speech: Option<SpeechEncoder>,
-    /// Values of the file from which [`Self::layer_configs`] are computed.
-    pub(super) per_layer: PerLayer,
+}
+
+/// Hyperparameters of the Dense modules of embedding models.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DenseConfig {
+    /// Number of outputs of each of [`DENSE_MODULES`], if the file has it.
+    pub features: [Option<u32>; DENSE_MODULES.len()],
+    /// Whether they are computed after pooling, and not by the embedding table.
+    pub after_pooling: bool,
+}
+
+/// Hyperparameters of per-layer embeddings.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LayerEmbeddingConfig {
+    /// Number of elements per layer; 0 means none.
+    pub width: u32,
+    /// Number of rows; 0 means the vocabulary size.
+    pub rows: u32,
 }
 
 /// Drafting head of a model.
@@ -160,7 +215,7 @@ pub(super) const LAYERS_MAX: u32 = 4096;
 impl Config {
     /// Returns the factor of the output of a projection.
     pub(crate) fn projection_scale(&self, name: &str) -> f32 {
-        let mut scales = self.projection_scales.iter();
+        let mut scales = self.scales.projections.iter();
         scales
             .find(|(known, _)| *known == name)
             .map_or(1.0, |(_, scale)| *scale)
@@ -170,10 +225,10 @@ impl Config {
     /// does not name it, because some files of models with a sigmoid lack the key.
     pub(crate) fn complete_biased_router(&mut self) {
         let gating = self.per_layer.experts.has_gating();
-        if !gating && self.router.score == ExpertScore::Softmax {
-            self.router.score = ExpertScore::Sigmoid;
-            if self.router.groups > 1 {
-                self.router.group_best = group_best(self.router.score);
+        if !gating && self.experts.router.score == ExpertScore::Softmax {
+            self.experts.router.score = ExpertScore::Sigmoid;
+            if self.experts.router.groups > 1 {
+                self.experts.router.group_best = group_best(self.experts.router.score);
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Reads the hyperparameters of a model from its metadata.
 
-use super::config::{Config, PerLayer};
+use super::config::{
+    AttentionConfig, Config, DenseConfig, ExpertConfig, FeedForwardConfig, LayerEmbeddingConfig,
+    OutputConfig, PerLayer, RopeConfig, ScaleConfig,
+};
 use super::expert_config::ExpertKeys;
 use super::latent_config::Latent;
 use super::layer_config::{LayerValues, MixerRule, RecurrentPattern, SlidingPattern};
@@ -62,10 +65,6 @@ impl Config {
             predict_layers,
             drafting: None,
             dim,
-            heads: heads.max(),
-            kv_heads: kv_heads.max(),
-            head_dim,
-            ffn: ffn.max(),
             vocab: if speech {
                 speech_encoder::vocab(meta)?
             } else {
@@ -73,38 +72,43 @@ impl Config {
             },
             context,
             eps: keys.eps()?,
-            ropes: keys.ropes(context, head_dim, head_dim_swa)?,
-            half_split: false,
-            layer_configs: Vec::new(),
-            window: keys.number("attention.sliding_window")?,
-            shared_kv: keys.number("attention.shared_kv_layers")?,
-            activation: keys.activation()?,
             biased: false,
-            embedding_scale: keys.float("embedding_scale", 1.0)?,
-            residual_scale: keys.float("residual_scale", 1.0)?,
-            projection_scales: keys.projection_scales()?,
-            logit_scale: keys.float("logit_scale", 1.0)?,
-            attention_scale: keys.attention_scale(latent)?,
-            latent,
-            query_scale: keys.query_scale(context)?,
-            attention_cap: keys.float("attn_logit_softcapping", 0.0)?,
-            logit_cap: keys.float("final_logit_softcapping", 0.0)?,
-            experts: experts.max(),
-            expert_ffn: keys.number("expert_feed_forward_length")?,
-            expert_latent: keys.number("moe_latent_size")?,
-            router: Router::softmax(keys.number("expert_used_count")?),
-            ungated: false,
-            glu_clamp: keys.glu_clamp()?,
-            shared_ffn: keys.number("expert_shared_feed_forward_length")?,
-            shared_gate: false,
+            rope: RopeConfig {
+                rotations: keys.ropes(context, head_dim, head_dim_swa)?,
+                half_split: false,
+            },
+            attention: AttentionConfig {
+                heads: heads.max(),
+                kv_heads: kv_heads.max(),
+                head_dim,
+                latent,
+                window: keys.number("attention.sliding_window")?,
+                shared_kv: keys.number("attention.shared_kv_layers")?,
+                scale: keys.attention_scale(latent)?,
+                query_scale: keys.query_scale(context)?,
+                cap: keys.float("attn_logit_softcapping", 0.0)?,
+            },
+            ffn: FeedForwardConfig {
+                width: ffn.max(),
+                activation: keys.activation()?,
+                ungated: false,
+                sparsity: keys.sparsity()?,
+            },
+            experts: keys.experts(experts.max())?,
+            scales: keys.scales()?,
+            output: OutputConfig {
+                logit_scale: keys.float("logit_scale", 1.0)?,
+                logit_cap: keys.float("final_logit_softcapping", 0.0)?,
+                classifier_mean: keys.classifier_mean()?,
+            },
+            dense: keys.dense()?,
+            layer_embeddings: LayerEmbeddingConfig {
+                width: keys.number("embedding_length_per_layer_input")?,
+                rows: keys.number(LAYER_EMBEDDING_ROWS)?,
+            },
             recurrent: None,
-            layer_embedding: keys.number("embedding_length_per_layer_input")?,
-            dense_features: keys.dense_features()?,
-            dense_after_pooling: meta.bool(&keys.name("dense_after_pooling"))? == Some(true),
-            classifier_mean: keys.classifier_mean()?,
-            layer_embedding_rows: keys.number(LAYER_EMBEDDING_ROWS)?,
-            sparsity: keys.sparsity()?,
             speech: speech.then(|| SpeechEncoder::read(meta, dim)).transpose()?,
+            layer_configs: Vec::new(),
             per_layer: keys.per_layer([heads, kv_heads, ffn], experts, head_dim_swa)?,
         })
     }
@@ -142,16 +146,33 @@ impl KeyReader<'_> {
         activation_named(self.meta.str(&key)?, &key)
     }
 
-    /// Reads the factors of the outputs of projections that differ from 1.
-    fn projection_scales(&self) -> Result<Vec<(&'static str, f32)>> {
-        let mut scales = Vec::new();
+    /// Reads the factors, of projections those that differ from 1.
+    fn scales(&self) -> Result<ScaleConfig> {
+        let mut projections = Vec::new();
         for name in SCALED {
             let scale = self.float(&format!("{PROJECTION_SCALE}.{name}"), 1.0)?;
             if scale != 1.0 {
-                scales.push((name, scale));
+                projections.push((name, scale));
             }
         }
-        Ok(scales)
+        Ok(ScaleConfig {
+            embedding: self.float("embedding_scale", 1.0)?,
+            residual: self.float("residual_scale", 1.0)?,
+            projections,
+        })
+    }
+
+    /// Reads the hyperparameters of at most `count` experts per layer.
+    fn experts(&self, count: u32) -> Result<ExpertConfig> {
+        Ok(ExpertConfig {
+            count,
+            width: self.number("expert_feed_forward_length")?,
+            latent: self.number("moe_latent_size")?,
+            router: Router::softmax(self.number("expert_used_count")?),
+            glu_clamp: self.glu_clamp()?,
+            shared_width: self.number("expert_shared_feed_forward_length")?,
+            shared_gate: false,
+        })
     }
 
     /// Reads the number of key and value heads: 1 for latent attention, for which early files have that of the queries.
@@ -226,13 +247,17 @@ impl KeyReader<'_> {
         Ok(size.unwrap_or_else(|| u32::try_from(tokens).unwrap_or(u32::MAX)))
     }
 
-    /// Reads the number of outputs of each Dense module.
-    fn dense_features(&self) -> Result<[Option<u32>; DENSE_MODULES.len()]> {
+    /// Reads the hyperparameters of the Dense modules.
+    fn dense(&self) -> Result<DenseConfig> {
         let mut features = [None; DENSE_MODULES.len()];
         for ((_, name), features) in DENSE_MODULES.iter().zip(&mut features) {
             *features = self.meta.u32(&self.name(&format!("{name}_feat_out")))?;
         }
-        Ok(features)
+        let after_pooling = self.meta.bool(&self.name("dense_after_pooling"))?;
+        Ok(DenseConfig {
+            features,
+            after_pooling: after_pooling == Some(true),
+        })
     }
 
     /// Reads the pooling of a classification head: 1 for mean, 2 for the first row. Default: mean.

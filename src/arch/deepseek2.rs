@@ -92,7 +92,7 @@ const NAMES: Names = Names {
 
 fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
-    let of_heads = b.head_routes(c.heads);
+    let of_heads = b.head_routes(c.attention.heads);
     b.point(parts::EMBEDDING, h);
     for l in parts::layers(c) {
         block(b, c, l, h, of_heads);
@@ -105,7 +105,7 @@ fn recipe(b: &mut Builder<'_>, c: &Config) {
 /// The block of an MTP head.
 const HEAD: HeadBlock = HeadBlock {
     block: |b, c, l, h| {
-        let of_heads = b.head_routes(c.heads);
+        let of_heads = b.head_routes(c.attention.heads);
         block(b, c, l, h, of_heads);
     },
     store: |b, c, l, h| {
@@ -139,7 +139,7 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X, of_heads: Routes) 
 }
 
 fn latent(c: &Config) -> Latent {
-    match c.latent {
+    match c.attention.latent {
         Some(latent) => latent,
         None => unreachable!("the architecture has latent attention"),
     }

@@ -8,13 +8,13 @@ use crate::op::functions::Activation;
 impl Config {
     /// Scales embeddings by `sqrt(dim)`.
     pub(super) fn scale_embeddings(&mut self) {
-        self.embedding_scale = (self.dim as f32).sqrt();
+        self.scales.embedding = (self.dim as f32).sqrt();
     }
 
     /// Replaces `gelu` by its tanh approximation.
     pub(super) fn use_gelu_tanh(&mut self) {
-        if self.activation == Activation::Gelu {
-            self.activation = Activation::GeluTanh;
+        if self.ffn.activation == Activation::Gelu {
+            self.ffn.activation = Activation::GeluTanh;
         }
     }
 
@@ -38,9 +38,9 @@ impl Config {
 
     /// Sets the RoPE base of sliding-window layers if the file has none.
     pub(super) fn default_window_theta(&mut self, theta: f32) {
-        if self.window > 0 && self.ropes.len() == 1 {
-            self.ropes.push(Rotation {
-                dim: self.ropes[0].dim,
+        if self.attention.window > 0 && self.rope.rotations.len() == 1 {
+            self.rope.rotations.push(Rotation {
+                dim: self.rope.rotations[0].dim,
                 theta,
                 scaling: RopeScaling::None,
             });
@@ -59,8 +59,8 @@ impl Config {
     /// For the model size with this number of layers, sets the attention scale to
     /// `1 / sqrt(dim / heads)` if the file has none.
     pub(super) fn default_attention_scale_of(&mut self, layers: u32) {
-        if self.layers == layers && self.attention_scale == 0.0 && self.heads > 0 {
-            self.attention_scale = 1.0 / ((self.dim / self.heads) as f32).sqrt();
+        if self.layers == layers && self.attention.scale == 0.0 && self.attention.heads > 0 {
+            self.attention.scale = 1.0 / ((self.dim / self.attention.heads) as f32).sqrt();
         }
     }
 }

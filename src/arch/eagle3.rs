@@ -3,7 +3,7 @@
 //!
 //! Source: Li et al., "EAGLE-3", arXiv 2503.01840.
 
-use super::config::{Config, Drafting, Eagle3};
+use super::config::{Config, Drafting, Eagle3, RopeConfig};
 use super::drafting_rows;
 use super::family::{Arch, DEFAULT, RopePairs};
 use super::layer_config::LayerConfig;
@@ -105,7 +105,7 @@ impl Eagle3 {
             cache: model.layers,
             rope: layer
                 .rope
-                .map(|_| u32::try_from(model.ropes.len()).unwrap_or(u32::MAX)),
+                .map(|_| u32::try_from(model.rope.rotations.len()).unwrap_or(u32::MAX)),
             // The first position has no previous one.
             skip: 1,
             ..*layer
@@ -113,7 +113,10 @@ impl Eagle3 {
         Ok(Self {
             norms_residual: flag("norm_before_residual")?,
             config: Config {
-                half_split: pairs != RopePairs::Adjacent,
+                rope: RopeConfig {
+                    half_split: pairs != RopePairs::Adjacent,
+                    ..config.rope
+                },
                 vocab: model.vocab,
                 ..config
             },
@@ -130,7 +133,8 @@ impl Config {
     ///
     /// `Unsupported`.
     pub(crate) fn add_eagle3(&mut self, head: Eagle3) -> Result<()> {
-        self.ropes.extend(head.config.ropes.first().cloned());
+        let own = head.config.rope.rotations.first().cloned();
+        self.rope.rotations.extend(own);
         self.drafting = Some(Drafting::Eagle3(Box::new(head)));
         self.check_drafting()
     }
@@ -138,7 +142,7 @@ impl Config {
     /// Gives the head the frequencies of the model, which include its own.
     pub(crate) fn share_ropes(&mut self) {
         if let Some(Drafting::Eagle3(head)) = &mut self.drafting {
-            head.config.ropes.clone_from(&self.ropes);
+            head.config.rope.rotations.clone_from(&self.rope.rotations);
         }
     }
 }

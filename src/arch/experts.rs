@@ -19,8 +19,8 @@ pub(super) fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 pub(super) fn mixture(b: &mut Builder<'_>, c: &Config, l: Layer, [n, h]: [X; 2]) {
     let selection = Selection::of(b, c, l, n);
     let point = l.tensor("ffn_down");
-    let latent = c.expert_latent;
-    if latent == 0 && c.residual_scale == 1.0 && !b.is_hooked(&point) {
+    let latent = c.experts.latent;
+    if latent == 0 && c.scales.residual == 1.0 && !b.is_hooked(&point) {
         let f = selection.outputs(b, c, l, n);
         b.combine(f, selection.weights, h); // h += sum of weight * result
         add_shared(b, c, l, [n, h]);
@@ -35,30 +35,31 @@ pub(super) fn mixture(b: &mut Builder<'_>, c: &Config, l: Layer, [n, h]: [X; 2])
     };
     add_shared(b, c, l, [n, sum]);
     b.point(&point, sum);
-    b.add(sum, h, c.residual_scale);
+    b.add(sum, h, c.scales.residual);
 }
 
 /// `y += shared(n)`, with a gate `y += sigmoid(Wg n) shared(n)`.
 fn add_shared(b: &mut Builder<'_>, c: &Config, l: Layer, [n, y]: [X; 2]) {
-    if c.shared_ffn == 0 {
+    let width = c.experts.shared_width;
+    if width == 0 {
         return;
     }
-    let gate = (!c.ungated).then(|| l.project(b, c, "ffn_gate_shexp", c.shared_ffn, n));
-    let up = l.project(b, c, "ffn_up_shexp", c.shared_ffn, n); // [tokens, shared_ffn]
+    let gate = (!c.ffn.ungated).then(|| l.project(b, c, "ffn_gate_shexp", width, n));
+    let up = l.project(b, c, "ffn_up_shexp", width, n); // [tokens, width]
     let f = match gate {
-        Some(gate) => b.glu(c.activation, gate, up),
+        Some(gate) => b.glu(c.ffn.activation, gate, up),
         None => {
-            b.activate(c.activation, up);
+            b.activate(c.ffn.activation, up);
             up
         }
     };
     let name = "ffn_down_shexp";
-    if c.shared_gate {
+    if c.experts.shared_gate {
         let down = l.project(b, c, name, c.dim, f); // [tokens, dim]
         let gate = l.project(b, c, "ffn_gate_inp_shexp", 1, n); // [tokens, 1]
         b.activate(Activation::Sigmoid, gate);
         b.combine(down, gate, y);
-    } else if c.residual_scale == 1.0 {
+    } else if c.scales.residual == 1.0 {
         l.project_add(b, c, name, f, y);
     } else {
         let down = l.project(b, c, name, c.dim, f);
@@ -84,7 +85,7 @@ impl Selection {
             bias: vector("exp_probs_b.bias"),
             scales: vector("ffn_down_exps.scale"),
         };
-        let (routes, weights) = b.route(logits, c.router, vectors);
+        let (routes, weights) = b.route(logits, c.experts.router, vectors);
         b.routes_point(&l.tensor("ffn_experts"), routes);
         b.point(&l.tensor("ffn_expert_weights"), weights);
         Self { routes, weights }
@@ -92,25 +93,25 @@ impl Selection {
 
     /// Outputs of the selected experts for `n`, `[tokens, used n.cols]`.
     fn outputs(self, b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
-        let (ffn, dim) = (c.expert_ffn, n.cols());
+        let (ffn, dim) = (c.experts.width, n.cols());
         let f = if l.has(b, "ffn_gate_up_exps.weight") {
             let shape = [2 * ffn, dim];
             let gate_up = self.project(b, c, l, ("ffn_gate_up_exps", shape), n); // [tokens, used 2 expert_ffn]
-            match c.glu_clamp {
+            match c.experts.glu_clamp {
                 // Rows of the gate and the other matrix in turn.
                 Some(clamp) => b.glu_clamped_pairs(clamp, gate_up),
-                None => b.glu_halves(c.activation, gate_up, c.router.k),
+                None => b.glu_halves(c.ffn.activation, gate_up, c.experts.router.k),
             }
-        } else if !c.ungated {
+        } else if !c.ffn.ungated {
             let gate = self.project(b, c, l, ("ffn_gate_exps", [ffn, dim]), n); // [tokens, used expert_ffn]
             let up = self.project(b, c, l, ("ffn_up_exps", [ffn, dim]), n);
-            match c.glu_clamp {
+            match c.experts.glu_clamp {
                 Some(clamp) => b.glu_clamped(clamp, gate, up),
-                None => b.glu(c.activation, gate, up),
+                None => b.glu(c.ffn.activation, gate, up),
             }
         } else {
             let up = self.project(b, c, l, ("ffn_up_exps", [ffn, dim]), n);
-            b.activate(c.activation, up);
+            b.activate(c.ffn.activation, up);
             up
         };
         self.project(b, c, l, ("ffn_down_exps", [dim, ffn]), f)

@@ -121,8 +121,8 @@ pub(super) fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 fn defaults(c: &mut Config) {
     c.scale_embeddings();
     c.use_gelu_tanh();
-    if c.window == 0 {
-        c.window = 4096;
+    if c.attention.window == 0 {
+        c.attention.window = 4096;
     }
     c.default_sliding_pattern(SlidingPattern::Periodic {
         period: 2,
@@ -147,7 +147,7 @@ fn defaults3(c: &mut Config) {
 /// Defaults of `EmbeddingGemma`, whose GGUF files have no attention scale.
 fn defaults_embedding(c: &mut Config) {
     defaults3(c);
-    if c.attention_scale == 0.0 {
-        c.attention_scale = (c.head_dim as f32).powf(-0.5);
+    if c.attention.scale == 0.0 {
+        c.attention.scale = (c.attention.head_dim as f32).powf(-0.5);
     }
 }

@@ -76,11 +76,11 @@ const OTHERS: StreamFactor = StreamFactor {
 fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     b.point(parts::EMBEDDING, h);
-    let rows = match c.layer_embedding_rows {
+    let rows = match c.layer_embeddings.rows {
         0 => c.vocab,
         rows => rows,
     };
-    let embeddings = layer_embeddings(b, c, rows, h); // [tokens, layers layer_embedding]
+    let embeddings = layer_embeddings(b, c, rows, h); // [tokens, layers width]
     let [x1, x2, x3] = others(b, c, "altup_proj", h, [h; 3]);
     let streams = [h, x1, x2, x3];
     for l in parts::layers(c) {
@@ -163,12 +163,12 @@ fn laurel(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
 fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, x: X) {
     let n = l.rms_norm(b, c, "ffn_norm", x); // [tokens, dim]
     let gate = l.project(b, c, "ffn_gate", l.config.ffn, n); // [tokens, ffn]
-    let deviations = c.sparsity.get(l.index as usize).copied();
+    let deviations = c.ffn.sparsity.get(l.index as usize).copied();
     if let Some(deviations) = deviations.filter(|d| d.is_finite()) {
         b.gaussian_top_k(gate, deviations);
     }
     let up = l.project(b, c, "ffn_up", l.config.ffn, n);
-    let f = b.glu(c.activation, gate, up);
+    let f = b.glu(c.ffn.activation, gate, up);
     b.point(&l.tensor("ffn"), f);
     let o = l.project(b, c, "ffn_down", c.dim, f);
     let o = l.rms_norm(b, c, "post_ffw_norm", o);
@@ -179,15 +179,15 @@ fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, x: X) {
 fn defaults(c: &mut Config) {
     c.scale_embeddings();
     c.use_gelu_tanh();
-    c.attention_scale = 1.0;
-    if c.layer_embedding == 0 {
-        c.layer_embedding = 256;
+    c.attention.scale = 1.0;
+    if c.layer_embeddings.width == 0 {
+        c.layer_embeddings.width = 256;
     }
-    if c.window == 0 {
-        c.window = 512;
+    if c.attention.window == 0 {
+        c.attention.window = 512;
     }
-    if c.logit_cap == 0.0 {
-        c.logit_cap = 30.0;
+    if c.output.logit_cap == 0.0 {
+        c.output.logit_cap = 30.0;
     }
     c.default_sliding_pattern(SlidingPattern::Periodic {
         period: 5,
@@ -195,7 +195,7 @@ fn defaults(c: &mut Config) {
     });
     c.default_window_theta(10_000.0);
     // 95 % of the activations of the first layers are 0.
-    if c.sparsity.is_empty() && c.layers > 10 {
+    if c.ffn.sparsity.is_empty() && c.layers > 10 {
         // An invalid number of layers is rejected later.
         let layers = 0..c.layers.min(LAYERS_MAX);
         let cutoffs = layers.map(|layer| {
@@ -205,6 +205,6 @@ fn defaults(c: &mut Config) {
                 f32::NEG_INFINITY
             }
         });
-        c.sparsity = cutoffs.collect();
+        c.ffn.sparsity = cutoffs.collect();
     }
 }

@@ -81,7 +81,7 @@ pub(super) const LAYER_EMBEDDING: Pairs = &[
 fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     b.point(parts::EMBEDDING, h);
-    let embeddings = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, c.vocab, h));
+    let embeddings = (c.layer_embeddings.width > 0).then(|| layer_embeddings(b, c, c.vocab, h));
     for l in parts::layers(c) {
         attention(b, c, l, h);
         if l.config.experts == 0 {
@@ -103,16 +103,16 @@ fn recipe(b: &mut Builder<'_>, c: &Config) {
 }
 
 /// Per-layer embeddings: each layer's own embedding plus a projection of the token embedding,
-/// `[tokens, layers layer_embedding]`, for the first `vocab` tokens.
+/// `[tokens, layers width]`, for the first `vocab` tokens.
 pub(super) fn layer_embeddings(b: &mut Builder<'_>, c: &Config, vocab: u32, h: X) -> X {
-    let cols = c.layers * c.layer_embedding;
-    let width = c.layer_embedding as f32;
+    let cols = c.layers * c.layer_embeddings.width;
+    let width = c.layer_embeddings.width as f32;
     let table = b.weight("per_layer_token_embd.weight", vocab, cols);
     let token = b.embed(table);
     let w = b.weight("per_layer_model_proj.weight", cols, c.dim);
     let context = b.mat("context", w, h);
     b.scale(context, 1.0 / (c.dim as f32).sqrt());
-    let norm = b.vector("per_layer_proj_norm.weight", c.layer_embedding);
+    let norm = b.vector("per_layer_proj_norm.weight", c.layer_embeddings.width);
     let embeddings = b.rms_norm(context, norm, c.eps); // per layer
     b.add(token, embeddings, width.sqrt());
     b.scale(embeddings, std::f32::consts::FRAC_1_SQRT_2);
@@ -178,9 +178,10 @@ fn mixture(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 
 /// `norm(proj(act(gate h) * own))`, where `own` is the embedding of this layer.
 pub(super) fn layer_embedding(b: &mut Builder<'_>, c: &Config, l: Layer, embeddings: X, h: X) -> X {
-    let own = b.columns(embeddings, l.index * c.layer_embedding, c.layer_embedding);
-    let gate = l.project(b, c, "inp_gate", c.layer_embedding, h); // [tokens, layer_embedding]
-    let g = b.glu(c.activation, gate, own);
+    let width = c.layer_embeddings.width;
+    let own = b.columns(embeddings, l.index * width, width);
+    let gate = l.project(b, c, "inp_gate", width, h); // [tokens, width]
+    let g = b.glu(c.ffn.activation, gate, own);
     let o = l.project(b, c, "proj", c.dim, g); // [tokens, dim]
     l.rms_norm(b, c, "post_norm", o)
 }
@@ -189,10 +190,10 @@ pub(super) fn layer_embedding(b: &mut Builder<'_>, c: &Config, l: Layer, embeddi
 fn defaults(c: &mut Config) {
     c.scale_embeddings();
     c.use_gelu_tanh();
-    c.attention_scale = 1.0;
+    c.attention.scale = 1.0;
     c.default_window_theta(10_000.0);
     // GGUF files store the proportional rule only as factors.
-    if c.ropes[0].scaling == RopeScaling::None {
-        c.ropes[0].scaling = RopeScaling::Listed;
+    if c.rope.rotations[0].scaling == RopeScaling::None {
+        c.rope.rotations[0].scaling = RopeScaling::Listed;
     }
 }

@@ -60,14 +60,14 @@ fn defaults(c: &mut Config) {
         period: 2,
         full_first: false,
     });
-    let clamp = c.glu_clamp.get_or_insert(GluClamp {
+    let clamp = c.experts.glu_clamp.get_or_insert(GluClamp {
         alpha: 1.702,
         limit: 7.0,
     });
     if clamp.alpha == 0.0 {
         clamp.alpha = 1.702;
     }
-    for rope in &mut c.ropes {
+    for rope in &mut c.rope.rotations {
         if let RopeScaling::Yarn { truncate, .. } = &mut rope.scaling {
             truncate.get_or_insert(false);
         }

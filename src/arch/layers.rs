@@ -8,7 +8,7 @@ impl LayerConfig {
     /// Returns all layers of a model whose hyperparameters are in range.
     pub(super) fn all(c: &Config) -> Result<Vec<Self>> {
         let mut layers: Vec<Self> = Vec::new();
-        let own = c.layers.saturating_sub(c.shared_kv);
+        let own = c.layers.saturating_sub(c.attention.shared_kv);
         for layer in 0..c.layers {
             let mut config = Self::of(c, layer)?;
             if layer >= own {
@@ -37,12 +37,12 @@ impl LayerConfig {
         let key = |name: &str| format!("{arch}.{name}");
         let pattern = key("attention.sliding_window_pattern");
         let lists = &c.per_layer;
-        let sliding = c.window > 0 && lists.sliding.of(layer, &pattern)?;
+        let sliding = c.attention.window > 0 && lists.sliding.of(layer, &pattern)?;
         let has_rope = match &lists.rope_layers {
             None => true,
             Some(list) => list.get(layer as usize).copied().unwrap_or(true),
         };
-        let rope = u32::from(sliding && c.ropes.len() > 1);
+        let rope = u32::from(sliding && c.rope.rotations.len() > 1);
         let mixer = Self::mixer(c, layer)?;
         if mixer.has_state() && c.recurrent.is_none() {
             bail!(
@@ -64,15 +64,15 @@ impl LayerConfig {
             head_dim: if sliding {
                 lists.head_dim_swa
             } else {
-                c.head_dim
+                c.attention.head_dim
             },
             ffn: value(&lists.ffn, "feed_forward_length", has_ffn)?,
             experts: lists.experts.of(layer, arch)?,
-            window: if sliding { c.window } else { 0 },
+            window: if sliding { c.attention.window } else { 0 },
             rope: has_rope.then_some(rope),
             cache: layer,
             mixer,
-            latent: c.latent.is_some(),
+            latent: c.attention.latent.is_some(),
             skip: 0,
         };
         config.check(c, layer)?;
@@ -133,12 +133,12 @@ impl LayerConfig {
                  got {kv_heads}"
             );
         }
-        let suffix = if self.window > 0 && c.ropes.len() > 1 {
+        let suffix = if self.window > 0 && c.rope.rotations.len() > 1 {
             "_swa"
         } else {
             ""
         };
-        let rope_dim = self.rope.map_or(0, |i| c.ropes[i as usize].dim);
+        let rope_dim = self.rope.map_or(0, |i| c.rope.rotations[i as usize].dim);
         if rope_dim > head_dim || !rope_dim.is_multiple_of(2) || !head_dim.is_multiple_of(2) {
             bail!(
                 Format,

@@ -104,6 +104,6 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 
 /// No layer has RoPE, in spite of the keys in files, and no feed-forward layer a gate.
 fn defaults(c: &mut Config) {
-    c.ungated = true;
+    c.ffn.ungated = true;
     c.default_rope_layers(|_| false);
 }

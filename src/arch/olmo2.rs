@@ -47,5 +47,5 @@ fn defaults(c: &mut Config) {
         period: 4,
         full_first: false,
     });
-    c.default_window_theta(c.ropes[0].theta);
+    c.default_window_theta(c.rope.rotations[0].theta);
 }

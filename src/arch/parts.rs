@@ -89,15 +89,15 @@ impl Layer {
             return Rope {
                 index: 0,
                 dim: 0,
-                half_split: c.half_split,
+                half_split: c.rope.half_split,
                 magnitude: 1.0,
             };
         };
-        let rotation = &c.ropes[index as usize];
+        let rotation = &c.rope.rotations[index as usize];
         Rope {
             index,
             dim: rotation.dim,
-            half_split: c.half_split,
+            half_split: c.rope.half_split,
             magnitude: rotation.magnitude(),
         }
     }
@@ -133,7 +133,7 @@ impl Layer {
         let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, h.cols(), x.cols());
         let point = self.tensor(name);
-        let scale = c.residual_scale * c.projection_scale(name);
+        let scale = c.scales.residual * c.projection_scale(name);
         if scale == 1.0 && !b.is_hooked(&point) {
             b.mat_add(w, x, h);
             self.bias(b, c, name, h);
@@ -227,7 +227,7 @@ impl Layer {
             b.rope_kv(at, rope, q, k, v);
         }
         b.point(&self.tensor("attn_q_rope"), q);
-        if let Some(scale) = c.query_scale {
+        if let Some(scale) = c.attention.query_scale {
             b.scale_at(q, scale);
         }
     }
@@ -266,7 +266,7 @@ impl Layer {
 
     /// Returns the scores of attention without sinks.
     pub(super) fn scores(self, c: &Config) -> Scores {
-        let scores = Scores::scaled(self.attention_scale(c)).softcapped(c.attention_cap);
+        let scores = Scores::scaled(self.attention_scale(c)).softcapped(c.attention.cap);
         scores.skipping(self.config.skip)
     }
 
@@ -305,8 +305,8 @@ impl Layer {
 
     /// Returns the attention scale of the file, or `1 / sqrt(head_dim)`.
     pub(super) fn attention_scale(self, c: &Config) -> f32 {
-        if c.attention_scale > 0.0 {
-            c.attention_scale
+        if c.attention.scale > 0.0 {
+            c.attention.scale
         } else {
             1.0 / (self.config.head_dim as f32).sqrt()
         }
@@ -314,7 +314,7 @@ impl Layer {
 
     /// Applies the activation function to `f`, `[tokens, ffn]`.
     pub(super) fn activate(self, b: &mut Builder<'_>, c: &Config, f: X) {
-        b.activate(c.activation, f);
+        b.activate(c.ffn.activation, f);
         b.point(&self.tensor("ffn"), f);
     }
 
@@ -322,7 +322,7 @@ impl Layer {
     pub(super) fn gated(self, b: &mut Builder<'_>, c: &Config, n: X) -> X {
         let gate = self.project(b, c, "ffn_gate", self.config.ffn, n);
         let up = self.project(b, c, "ffn_up", self.config.ffn, n);
-        let f = b.glu(c.activation, gate, up);
+        let f = b.glu(c.ffn.activation, gate, up);
         b.point(&self.tensor("ffn"), f);
         f
     }
@@ -354,8 +354,8 @@ pub(super) fn embed(b: &mut Builder<'_>, c: &Config) -> X {
 pub(super) fn embed_by(b: &mut Builder<'_>, c: &Config, name: &str) -> X {
     let w = b.weight(&format!("{name}.weight"), c.vocab, c.dim);
     let h = b.embed(w);
-    if c.embedding_scale != 1.0 {
-        b.scale(h, c.embedding_scale);
+    if c.scales.embedding != 1.0 {
+        b.scale(h, c.scales.embedding);
     }
     h
 }
@@ -389,8 +389,8 @@ pub(super) fn logits_of(b: &mut Builder<'_>, c: &Config, name: &str, n: X) {
     let bias = &format!("{name}.bias");
     let map = LogitMap {
         bias: b.has(bias).then(|| b.vector(bias, c.vocab)),
-        scale: 1.0 / c.logit_scale,
-        cap: c.logit_cap,
+        scale: 1.0 / c.output.logit_scale,
+        cap: c.output.logit_cap,
     };
     b.logits(w, n, map);
 }
@@ -398,11 +398,11 @@ pub(super) fn logits_of(b: &mut Builder<'_>, c: &Config, name: &str, n: X) {
 /// Output of an embedding table: the rows, after the Dense modules of sentence-transformers. These are
 /// linear, so that pooling of their outputs gives the same as that of their inputs.
 pub(super) fn embeddings(b: &mut Builder<'_>, c: &Config, x: X) {
-    if c.dense_after_pooling {
+    if c.dense.after_pooling {
         return b.output(x);
     }
     let mut x = x; // [tokens, dim]
-    for ((_, name), features) in DENSE_MODULES.iter().zip(c.dense_features) {
+    for ((_, name), features) in DENSE_MODULES.iter().zip(c.dense.features) {
         // Some files lack the number of features.
         let features = features.unwrap_or_else(|| b.rows_of(&format!("{name}.weight")));
         if features > 0 {

@@ -52,7 +52,7 @@ const PHI3_MAGNITUDE: f32 = 1.190_238_1;
 
 /// Corrects the attention factor of files of llama.cpp's converter.
 fn defaults(c: &mut Config) {
-    if let RopeScaling::Long { magnitudes, .. } = &mut c.ropes[0].scaling
+    if let RopeScaling::Long { magnitudes, .. } = &mut c.rope.rotations[0].scaling
         && magnitudes.iter().all(|m| (m - PHI3_MAGNITUDE).abs() < 1e-5)
     {
         *magnitudes = [MAGNITUDE; 2];

@@ -31,11 +31,11 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 
 /// Early files do not have the widths of experts.
 fn defaults(c: &mut Config) {
-    c.shared_gate = true;
-    if c.expert_ffn == 0 {
-        c.expert_ffn = c.ffn / c.router.k.max(1);
+    c.experts.shared_gate = true;
+    if c.experts.width == 0 {
+        c.experts.width = c.ffn.width / c.experts.router.k.max(1);
     }
-    if c.shared_ffn == 0 {
-        c.shared_ffn = c.ffn;
+    if c.experts.shared_width == 0 {
+        c.experts.shared_width = c.ffn.width;
     }
 }

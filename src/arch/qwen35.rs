@@ -156,7 +156,7 @@ fn store_keys_values(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 
 /// Defaults of files without these keys.
 fn defaults(c: &mut Config) {
-    c.shared_gate = true;
+    c.experts.shared_gate = true;
     if let (Some(_), RecurrentPattern::None) = (&c.recurrent, &c.per_layer.recurrent) {
         c.per_layer.recurrent = RecurrentPattern::Periodic(4);
     }

@@ -33,29 +33,37 @@ const HEAD_DIM_MAX: u32 = 4096;
 const RANGES: &[Range] = &[
     range("block_count", 1, LAYERS_MAX, |c| c.layers),
     range("embedding_length", 1, 1 << 17, |c| c.dim),
-    range("attention.head_count", 1, 4096, |c| c.heads),
-    range("attention.head_count_kv", 1, 4096, |c| c.kv_heads),
-    range("attention.key_length", 1, HEAD_DIM_MAX, |c| c.head_dim),
+    range("attention.head_count", 1, 4096, |c| c.attention.heads),
+    range("attention.head_count_kv", 1, 4096, |c| c.attention.kv_heads),
+    range("attention.key_length", 1, HEAD_DIM_MAX, |c| {
+        c.attention.head_dim
+    }),
     range("attention.key_length_swa", 1, HEAD_DIM_MAX, |c| {
         c.per_layer.head_dim_swa
     }),
     range("vocab_size", 1, 1 << 21, |c| c.vocab),
     range("context_length", 1, 1 << 27, |c| c.context),
-    range("attention.sliding_window", 0, 1 << 27, |c| c.window),
-    range("attention.shared_kv_layers", 0, LAYERS_MAX, |c| c.shared_kv),
-    range("expert_count", 0, EXPERTS_MAX, |c| c.experts),
-    // The total rows of all experts fit 32 bits.
-    range("expert_feed_forward_length", 0, 1 << 19, |c| c.expert_ffn),
-    range("moe_latent_size", 0, 1 << 17, |c| c.expert_latent),
-    range("expert_shared_feed_forward_length", 0, 1 << 20, |c| {
-        c.shared_ffn
+    range("attention.sliding_window", 0, 1 << 27, |c| {
+        c.attention.window
     }),
-    range("feed_forward_length", 1, 1 << 20, |c| c.ffn),
+    range("attention.shared_kv_layers", 0, LAYERS_MAX, |c| {
+        c.attention.shared_kv
+    }),
+    range("expert_count", 0, EXPERTS_MAX, |c| c.experts.count),
+    // The total rows of all experts fit 32 bits.
+    range("expert_feed_forward_length", 0, 1 << 19, |c| {
+        c.experts.width
+    }),
+    range("moe_latent_size", 0, 1 << 17, |c| c.experts.latent),
+    range("expert_shared_feed_forward_length", 0, 1 << 20, |c| {
+        c.experts.shared_width
+    }),
+    range("feed_forward_length", 1, 1 << 20, |c| c.ffn.width),
     range("embedding_length_per_layer_input", 0, 1 << 14, |c| {
-        c.layer_embedding
+        c.layer_embeddings.width
     }),
     range("vocab_size_per_layer_input", 0, 1 << 21, |c| {
-        c.layer_embedding_rows
+        c.layer_embeddings.rows
     }),
 ];
 
@@ -68,7 +76,7 @@ impl Config {
     /// `Format`, with the key, the value and the limit.
     pub(crate) fn validate(mut self, arch: &Arch) -> Result<Self> {
         if !self.per_layer.has_activation {
-            self.activation = arch.activation;
+            self.ffn.activation = arch.activation;
         }
         if let Some(kind) = arch.recurrent {
             self.recurrent = self.per_layer.recurrent_keys.complete(kind, self.dim)?;
@@ -85,14 +93,14 @@ impl Config {
         };
         for (key, value) in [
             ("embedding_length", self.dim),
-            ("attention.head_count", self.heads),
+            ("attention.head_count", self.attention.heads),
         ] {
             if value == 0 {
                 bail!(Format, "{name}.{key} is missing or 0");
             }
         }
         if self.per_layer.kv_heads == LayerValues::All(0) {
-            self.kv_heads = self.heads;
+            self.attention.kv_heads = self.attention.heads;
             self.per_layer.kv_heads = self.per_layer.heads.clone();
         }
         // Values of the file, then those that are derived from them.
@@ -130,7 +138,7 @@ impl Config {
                  between 0 and 1, got {eps}"
             );
         }
-        for (rope, suffix) in self.ropes.iter().zip(["", "_swa"]) {
+        for (rope, suffix) in self.rope.rotations.iter().zip(["", "_swa"]) {
             if rope.dim > HEAD_DIM_MAX {
                 bail!(
                     Format,
@@ -148,16 +156,16 @@ impl Config {
             rope.scaling.check(arch)?;
         }
         for (key, value) in [
-            ("embedding_scale", self.embedding_scale),
-            ("residual_scale", self.residual_scale),
-            ("logit_scale", self.logit_scale),
-            ("attention.scale", self.attention_scale),
+            ("embedding_scale", self.scales.embedding),
+            ("residual_scale", self.scales.residual),
+            ("logit_scale", self.output.logit_scale),
+            ("attention.scale", self.attention.scale),
             (
                 "attention.temperature_scale",
-                self.query_scale.map_or(0.0, |scale| scale.beta),
+                self.attention.query_scale.map_or(0.0, |scale| scale.beta),
             ),
-            ("attn_logit_softcapping", self.attention_cap),
-            ("final_logit_softcapping", self.logit_cap),
+            ("attn_logit_softcapping", self.attention.cap),
+            ("final_logit_softcapping", self.output.logit_cap),
         ] {
             let optional = key.starts_with("att") || key.starts_with("final");
             if !value.is_finite() || value < 0.0 || value == 0.0 && !optional {
@@ -167,7 +175,7 @@ impl Config {
                 );
             }
         }
-        let [cutoffs, layers] = [self.sparsity.len(), self.layers as usize];
+        let [cutoffs, layers] = [self.ffn.sparsity.len(), self.layers as usize];
         if ![0, layers].contains(&cutoffs) {
             bail!(
                 Format,
@@ -175,6 +183,7 @@ impl Config {
             );
         }
         if let Some(cutoff) = self
+            .ffn
             .sparsity
             .iter()
             .find(|d| d.is_nan() || **d == f32::INFINITY)
@@ -189,27 +198,27 @@ impl Config {
 
     /// Completes the hyperparameters of experts. `router` has the values that files do not contain.
     fn complete_experts(&mut self, router: Router) {
-        if self.experts == 0 {
-            self.shared_ffn = 0;
+        if self.experts.count == 0 {
+            self.experts.shared_width = 0;
             return;
         }
         let keys = &self.per_layer.experts;
-        self.router = keys.router(self.router.k, router);
-        if self.ffn == 0 {
-            self.ffn = self.expert_ffn;
-            self.per_layer.ffn = LayerValues::All(self.expert_ffn);
+        self.experts.router = keys.router(self.experts.router.k, router);
+        if self.ffn.width == 0 {
+            self.ffn.width = self.experts.width;
+            self.per_layer.ffn = LayerValues::All(self.experts.width);
         }
-        if self.expert_ffn == 0 {
-            self.expert_ffn = self.ffn;
+        if self.experts.width == 0 {
+            self.experts.width = self.ffn.width;
         }
-        if self.shared_ffn == 0 {
-            self.shared_ffn = keys.shared.saturating_mul(self.expert_ffn);
+        if self.experts.shared_width == 0 {
+            self.experts.shared_width = keys.shared.saturating_mul(self.experts.width);
         }
     }
 
     /// Checks the router.
     fn check_router(&self, arch: &str) -> Result<()> {
-        if self.experts == 0 {
+        if self.experts.count == 0 {
             return Ok(());
         }
         let Router {
@@ -220,7 +229,7 @@ impl Config {
             groups_used,
             group_best,
             ..
-        } = self.router;
+        } = self.experts.router;
         for (key, value) in [
             ("expert_weights_scale", scale),
             ("router_jitter_noise", eps),
@@ -232,13 +241,16 @@ impl Config {
                 );
             }
         }
-        let size = self.experts / groups;
-        if groups > EXPERT_GROUPS_MAX || !self.experts.is_multiple_of(groups) || size < group_best {
+        let size = self.experts.count / groups;
+        if groups > EXPERT_GROUPS_MAX
+            || !self.experts.count.is_multiple_of(groups)
+            || size < group_best
+        {
             bail!(
                 Format,
                 "{arch}.expert_group_count: expected at most {EXPERT_GROUPS_MAX} equal groups of at least \
                  {group_best} of {} experts, got {groups}",
-                self.experts
+                self.experts.count
             );
         }
         if !(1..=groups).contains(&groups_used) {

@@ -49,9 +49,9 @@ fn encoder_layers(encoder: &SpeechEncoder, dim: u32) -> impl Iterator<Item = Lay
 /// Values that files do not contain.
 fn defaults(c: &mut Config) {
     c.eps = 1e-5;
-    if c.ffn == 0 {
-        c.ffn = c.dim.saturating_mul(4);
-        c.per_layer.ffn = LayerValues::All(c.ffn);
+    if c.ffn.width == 0 {
+        c.ffn.width = c.dim.saturating_mul(4);
+        c.per_layer.ffn = LayerValues::All(c.ffn.width);
     }
     c.default_rope_layers(|_| false);
 }
@@ -155,7 +155,7 @@ fn convolution(b: &mut Builder<'_>, c: &Config, name: &str, x: X, stride: u32) -
     let y = b.mat(name, w, unfolded);
     let bias = b.vector(&format!("{ENCODER}{name}.bias"), c.dim);
     b.add_bias(bias, y);
-    b.activate(c.activation, y);
+    b.activate(c.ffn.activation, y);
     y
 }
 
@@ -163,7 +163,7 @@ fn convolution(b: &mut Builder<'_>, c: &Config, name: &str, x: X, stride: u32) -
 fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.layer_norm(b, c, "ffn_norm", h);
     let f = l.project(b, c, "ffn_up", l.config.ffn, n); // [tokens, ffn]
-    b.activate(c.activation, f);
+    b.activate(c.ffn.activation, f);
     l.project_add(b, c, "ffn_down", f, h);
 }
 

@@ -123,7 +123,7 @@ impl Catalog {
         let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
         let tied = configured.flatten().unwrap_or(tied);
         // Only GGUF files may store permuted Q and K.
-        config.half_split = match arch.rope_pairs {
+        config.rope.half_split = match arch.rope_pairs {
             RopePairs::HalfSplit => true,
             RopePairs::Permuted => model.folder.is_some(),
             RopePairs::Adjacent => false,
@@ -291,7 +291,7 @@ impl Catalog {
         let factors = floats(ROPE_FACTORS)?;
         let (short_list, long_list) = (floats(ROPE_SHORT)?, floats(ROPE_LONG)?);
         let mut freqs = Vec::new();
-        for (i, rotation) in config.ropes.iter_mut().enumerate() {
+        for (i, rotation) in config.rope.rotations.iter_mut().enumerate() {
             if i == 0 && !matches!(rotation.scaling, RopeScaling::Long { .. }) {
                 let lists = [(ROPE_SHORT, &short_list), (ROPE_LONG, &long_list)];
                 if let Some((name, _)) = lists.iter().find(|(_, list)| list.is_some()) {

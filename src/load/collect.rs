@@ -76,9 +76,12 @@ const TRANSFORMS: &[Transform] = &[
     when(|m| m.is_gguf && m.config.speech.is_none(), stack_experts),
     when(|m| m.is_gguf, attach_tensor_scales),
     when(|_| true, split_fused),
-    when(|m| m.config.shared_kv > 0, drop_shared_caches),
+    when(|m| m.config.attention.shared_kv > 0, drop_shared_caches),
     when(|m| m.config.predict_layers > 0, drop_later_blocks),
-    when(|m| m.is_gguf && m.config.latent.is_some(), split_latent),
+    when(
+        |m| m.is_gguf && m.config.attention.latent.is_some(),
+        split_latent,
+    ),
     when(|m| m.config.recurrent.is_some(), split_by_key_head),
     when(|m| !m.arch.aliases.is_empty(), rename),
     when(|_| true, in_kernel_form),
@@ -112,8 +115,8 @@ fn drop_later_blocks(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<
 }
 
 fn split_latent(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    match m.config.latent {
-        Some(latent) => latent::split(weights, (latent, m.config.heads), m.file),
+    match m.config.attention.latent {
+        Some(latent) => latent::split(weights, (latent, m.config.attention.heads), m.file),
         None => Ok(weights),
     }
 }

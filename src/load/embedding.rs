@@ -90,7 +90,7 @@ fn pooling(types: &[u32], key: &str) -> Result<Vec<Pooling>> {
 /// Reads the Dense modules that are computed after pooling; `poolings` is the number of pooling methods.
 fn dense(catalog: &Catalog, config: &Config, poolings: usize) -> Result<Vec<DenseModule>> {
     let mut modules = Vec::new();
-    if !config.dense_after_pooling {
+    if !config.dense.after_pooling {
         return Ok(modules);
     }
     let mut width = config.dim as usize * poolings;

@@ -316,11 +316,11 @@ pub(super) fn chunk(
     profile: &Profile,
 ) -> Result<u32> {
     // Largest set of live activations in a layer: residual, norm, gate, up and their product, or as many of a mixer.
-    let experts =
-        u64::from(config.expert_ffn) * u64::from(config.router.k) + u64::from(config.shared_ffn);
-    let layers = u64::from(config.layer_embedding) * u64::from(config.layers);
+    let experts = u64::from(config.experts.width) * u64::from(config.experts.router.k)
+        + u64::from(config.experts.shared_width);
+    let layers = u64::from(config.layer_embeddings.width) * u64::from(config.layers);
     let mixer = config.recurrent.map_or(0, |recurrent| recurrent.channels());
-    let widest = config.ffn.max(config.q_dim()).max(mixer);
+    let widest = config.ffn.width.max(config.q_dim()).max(mixer);
     let width = 2 * u64::from(config.dim) + 3 * u64::from(widest);
     let logits = if arch.encoder {
         0

@@ -135,7 +135,7 @@ impl Model {
         }
         // A bias has an element for each row.
         let [rows, width] = if rows == 1 { [cols, 1] } else { [rows, cols] };
-        let head = self.config.head_dim as usize;
+        let head = self.config.attention.head_dim as usize;
         let source = |row: usize| {
             let at = row % head;
             row - at + at % (head / 2) * 2 + at / (head / 2)
@@ -147,14 +147,15 @@ impl Model {
     /// Returns the hyperparameters that recipes use. GGUF stores RoPE factors in a tensor.
     fn facts(&self) -> [(&'static str, String); 9] {
         let c = &self.config;
-        let ropes = c.ropes.iter().map(|r| (r.dim, r.theta, r.magnitude()));
-        let widths = [c.dim, c.heads, c.kv_heads, c.head_dim, c.ffn];
-        let counts = [c.context, c.window, c.shared_kv, c.layer_embedding];
-        let experts = (c.experts, c.expert_ffn, c.router, c.shared_ffn);
+        let (a, e, ropes) = (&c.attention, &c.experts, c.rope.rotations.iter());
+        let ropes = ropes.map(|r| (r.dim, r.theta, r.magnitude()));
+        let widths = [c.dim, a.heads, a.kv_heads, a.head_dim, c.ffn.width];
+        let counts = [c.context, a.window, a.shared_kv, c.layer_embeddings.width];
+        let experts = (e.count, e.width, e.router, e.shared_width);
         // GGUF files have a tenth of a factor that folders have.
-        let attention_scale = match c.latent {
-            Some(_) => (c.attention_scale * 1e6).round() / 1e6,
-            None => c.attention_scale,
+        let attention_scale = match a.latent {
+            Some(_) => (a.scale * 1e6).round() / 1e6,
+            None => a.scale,
         };
         let mut recurrent = c.recurrent;
         if let Some(arch::Recurrent::DeltaNet(delta)) = &mut recurrent {
@@ -162,12 +163,12 @@ impl Model {
             delta.at.interleaved = false;
         }
         let scales = [
-            c.embedding_scale,
-            c.residual_scale,
-            c.logit_scale,
+            c.scales.embedding,
+            c.scales.residual,
+            c.output.logit_scale,
             attention_scale,
-            c.attention_cap,
-            c.logit_cap,
+            c.attention.cap,
+            c.output.logit_cap,
             c.eps,
         ];
         [
@@ -176,10 +177,10 @@ impl Model {
             ("counts", format!("{counts:?}")),
             ("experts", format!("{experts:?}")),
             ("RoPE", format!("{:?}", ropes.collect::<Vec<_>>())),
-            ("activation", format!("{:?}", c.activation)),
+            ("activation", format!("{:?}", c.ffn.activation)),
             ("scales", format!("{scales:?}")),
             ("recurrent", format!("{recurrent:?}")),
-            ("latent", format!("{:?}", c.latent)),
+            ("latent", format!("{:?}", c.attention.latent)),
         ]
     }
 }
@@ -254,7 +255,7 @@ fn is_without_rope(model: &Model) -> bool {
 
 /// Returns whether the folder has multipliers of projections, which GGUF files have in their weights.
 fn has_multipliers(model: &Model) -> bool {
-    !model.config.projection_scales.is_empty()
+    !model.config.scales.projections.is_empty()
 }
 
 /// Returns whether the GGUF file has a key that its model does not use.
@@ -262,8 +263,8 @@ fn is_unused(gguf: &Model, key: &str) -> bool {
     let c = &gguf.config;
     match key {
         "context_length" => is_without_rope(gguf),
-        "expert_shared_feed_forward_length" => c.experts == 0,
-        "expert_group_count" | "expert_group_used_count" => c.router.groups == 1,
+        "expert_shared_feed_forward_length" => c.experts.count == 0,
+        "expert_group_count" | "expert_group_used_count" => c.experts.router.groups == 1,
         // Without a list of layers, all have RoPE.
         "rope.scaling.finetuned" => c.layer_configs.iter().all(|layer| layer.rope.is_some()),
         other => other.starts_with("ssm.") && c.recurrent.is_none(),
@@ -335,7 +336,7 @@ fn fused_values_of(other: &Model, name: &str) -> Option<([u32; 3], Vec<f32>)> {
         fused.cols as usize
     };
     let values = other.values(fused);
-    if other.config.glu_clamp.is_some() {
+    if other.config.experts.glu_clamp.is_some() {
         let rows = values.chunks(width).skip(first).step_by(2);
         return Some((shape, rows.flatten().copied().collect()));
     }
@@ -534,7 +535,8 @@ fn converted_models_load_identically() {
             }
             Err(e) => {
                 assert_eq!(e.kind(), ErrorKind::Unsupported, "{name}: {e}");
-                let supported = gguf.arch.exported().next().is_some() && gguf.config.experts == 0;
+                let supported =
+                    gguf.arch.exported().next().is_some() && gguf.config.experts.count == 0;
                 assert!(!supported, "{name}: {e}");
             }
         }

@@ -31,7 +31,7 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
         lines.push(format!("drafting head {head}"));
     }
     // The context length scales some RoPE frequencies.
-    let ropes = (0..).take(build.config.ropes.len());
+    let ropes = (0..).take(build.config.rope.rotations.len());
     let ropes = ropes.map(|at| build.catalog.constant(at));
     lines.push(format!("frequencies {}", short(ropes)));
     if profile.kind == DeviceKind::Gpu {

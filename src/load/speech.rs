@@ -175,7 +175,7 @@ pub(super) fn complete(
 ///
 /// `Format` for a list of the configuration with heads that do not exist.
 pub(super) fn alignment_heads(model: &Opened, config: &Config) -> Result<Vec<(u32, u32)>> {
-    let [layers, heads] = [config.layers, config.heads];
+    let [layers, heads] = [config.layers, config.attention.heads];
     let configured = match &model.folder {
         Some(folder) => folder.alignment_heads()?,
         None => None,

@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn reads_routers() {
-        let router = |changes: Value| config(changes).unwrap().router;
+        let router = |changes: Value| config(changes).unwrap().experts.router;
         let plain = Router::softmax(3);
         assert_eq!(router(json!({})), plain);
         let normalized = Router {
@@ -279,7 +279,11 @@ mod tests {
     fn reads_widths_of_experts() {
         let widths = |changes: Value| {
             let c = config(changes).unwrap();
-            (c.expert_ffn, c.shared_ffn, c.shared_gate)
+            (
+                c.experts.width,
+                c.experts.shared_width,
+                c.experts.shared_gate,
+            )
         };
         assert_eq!(widths(json!({})), (8, 0, false));
         assert_eq!(widths(json!({ "n_shared_experts": 2 })), (8, 16, false));

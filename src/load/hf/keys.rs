@@ -330,16 +330,25 @@ mod tests {
     #[test]
     fn reads_hyperparameters_of_old_and_new_files() {
         let c = numbers(&small(json!({}))).unwrap();
-        assert_eq!((c.layers, c.dim, c.heads, c.kv_heads), (4, 64, 4, 2));
-        assert_eq!((c.head_dim, c.ffn, c.vocab), (16, 96, 288));
-        assert_eq!((c.context, c.ropes[0].theta), (8192, 1e4));
+        assert_eq!(
+            (c.layers, c.dim, c.attention.heads, c.attention.kv_heads),
+            (4, 64, 4, 2)
+        );
+        assert_eq!((c.attention.head_dim, c.ffn.width, c.vocab), (16, 96, 288));
+        assert_eq!((c.context, c.rope.rotations[0].theta), (8192, 1e4));
         let wide = numbers(&small(json!({ "head_dim": 32, "model_type": "qwen3" }))).unwrap();
-        assert_eq!((wide.head_dim, wide.architecture.as_str()), (32, "qwen3"));
+        assert_eq!(
+            (wide.attention.head_dim, wide.architecture.as_str()),
+            (32, "qwen3")
+        );
         let other = numbers(&small(json!({ "model_type": "mistral" }))).unwrap();
         assert_eq!(other.architecture, "llama");
         let floats = json!({ "max_position_embeddings": 4096.0, "rope_theta": 500_000 });
         let floats = numbers(&small(floats)).unwrap();
-        assert_eq!((floats.context, floats.ropes[0].theta), (4096, 5e5));
+        assert_eq!(
+            (floats.context, floats.rope.rotations[0].theta),
+            (4096, 5e5)
+        );
     }
 
     #[test]
@@ -357,12 +366,14 @@ mod tests {
             high: 4.0,
             original: 32.0,
         };
-        assert_eq!(old.ropes[0].scaling, expected);
+        assert_eq!(old.rope.rotations[0].scaling, expected);
         let linear = json!({ "rope_scaling": { "type": "linear", "factor": 4 } });
-        let linear = numbers(&small(linear)).unwrap().ropes[0].scaling.clone();
+        let linear = numbers(&small(linear)).unwrap().rope.rotations[0]
+            .scaling
+            .clone();
         assert_eq!(linear, arch::RopeScaling::Linear { factor: 4.0 });
         let none = json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 7e5 }, "rope_theta": null });
-        let none = numbers(&small(none)).unwrap().ropes[0].clone();
+        let none = numbers(&small(none)).unwrap().rope.rotations[0].clone();
         assert_eq!((none.scaling, none.theta), (arch::RopeScaling::None, 7e5));
         assert_rejected(
             json!({ "rope_scaling": { "type": "newest", "factor": 4.0 } }),
@@ -378,7 +389,7 @@ mod tests {
         );
         let share = |model: &str| {
             let part = json!({ "partial_rotary_factor": 0.5, "model_type": model });
-            numbers(&small(part)).unwrap().ropes[0].dim
+            numbers(&small(part)).unwrap().rope.rotations[0].dim
         };
         assert_eq!([share("phi3"), share("llama")], [8, 16]);
     }
@@ -387,20 +398,23 @@ mod tests {
     fn reads_the_factor_of_queries() {
         let whole = json!({ "model_type": "ministral3", "num_hidden_layers": 4 });
         let c = numbers(&whole).unwrap();
-        let scale = c.query_scale.unwrap();
-        assert_eq!((scale.beta, scale.length, c.head_dim), (0.1, 16384, 128));
-        assert_eq!(c.ropes[0].magnitude(), 1.0);
+        let scale = c.attention.query_scale.unwrap();
+        assert_eq!(
+            (scale.beta, scale.length, c.attention.head_dim),
+            (0.1, 16384, 128)
+        );
+        assert_eq!(c.rope.rotations[0].magnitude(), 1.0);
         let rope = json!({ "rope_type": "yarn", "factor": 4.0, "mscale": 1.0,
             "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.3 });
         let changes = json!({ "model_type": "ministral3", "rope_scaling": rope });
         let c = numbers(&small(changes)).unwrap();
-        let scale = c.query_scale.unwrap();
+        let scale = c.attention.query_scale.unwrap();
         assert_eq!((scale.beta, scale.length), (0.3, 32));
         let magnitude = 0.1 * 4f32.ln() + 1.0;
-        assert!((c.ropes[0].magnitude() - magnitude).abs() < 1e-6);
+        assert!((c.rope.rotations[0].magnitude() - magnitude).abs() < 1e-6);
         let plain = json!({ "model_type": "mistral3", "text_config": small(json!({ "model_type": "mistral" })) });
         let c = numbers(&plain).unwrap();
-        assert_eq!((c.query_scale, c.window), (None, 4096));
+        assert_eq!((c.attention.query_scale, c.attention.window), (None, 4096));
         let negative =
             json!({ "rope_scaling": { "rope_type": "default", "llama_4_scaling_beta": -0.1 } });
         assert_rejected(
@@ -421,8 +435,11 @@ mod tests {
             numbers(&all)
         };
         let c = streams(json!({})).unwrap();
-        assert_eq!((c.layer_embedding_rows, c.logit_cap), (262_144, 30.0));
-        assert_eq!((c.sparsity.len(), c.window), (0, 512));
+        assert_eq!(
+            (c.layer_embeddings.rows, c.output.logit_cap),
+            (262_144, 30.0)
+        );
+        assert_eq!((c.ffn.sparsity.len(), c.attention.window), (0, 512));
         let lists = json!({ "intermediate_size": [8, 8, 8, 16, 16], "vocab_size_per_layer_input": 288,
             "activation_sparsity_pattern": [0.5, 0.0, 0.95, 0.0, 0.0] });
         let c = streams(lists).unwrap();
@@ -430,13 +447,13 @@ mod tests {
             c.layer_configs.iter().map(|l| l.ffn).collect::<Vec<_>>(),
             [8, 8, 8, 16, 16]
         );
-        assert_eq!(c.sparsity[..3], [0.0, f32::NEG_INFINITY, 1.644_853_6]);
-        assert_eq!(c.layer_embedding_rows, 0);
+        assert_eq!(c.ffn.sparsity[..3], [0.0, f32::NEG_INFINITY, 1.644_853_6]);
+        assert_eq!(c.layer_embeddings.rows, 0);
         let full = streams(json!({ "layer_types": vec!["full_attention"; 5] })).unwrap();
         assert!(full.layer_configs.iter().all(|layer| layer.window == 0));
         let deep = streams(json!({ "num_hidden_layers": 12 })).unwrap();
         assert_eq!(
-            deep.sparsity[8..],
+            deep.ffn.sparsity[8..],
             [
                 1.644_853_6,
                 1.644_853_6,
@@ -523,7 +540,7 @@ mod tests {
             assert_eq!(windows(changes.clone()), expected, "{changes}");
         }
         let c = numbers(&small(json!({ "sliding_window": 512 }))).unwrap();
-        assert_eq!((c.window, c.context), (512, 8192));
+        assert_eq!((c.attention.window, c.context), (512, 8192));
         assert_rejected(json!({ "layer_types": [full] }), "expected 4 types, got 1");
         let other = json!([full, "chunked_attention", "x", "y"]);
         assert_rejected(

@@ -58,12 +58,12 @@ const KEYS: &[Row] = &[
     (
         "decoder.feed_forward_length",
         ["decoder_ffn_dim", ""],
-        |c, _| c.ffn,
+        |c, _| c.ffn.width,
     ),
     (
         "decoder.attention.head_count",
         ["decoder_attention_heads", "n_text_head"],
-        |c, _| c.heads,
+        |c, _| c.attention.heads,
     ),
     (
         "decoder.block_count",

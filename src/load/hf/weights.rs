@@ -82,8 +82,8 @@ pub(super) fn collect(
         return Ok(weights);
     }
     let config = Config::read(&file.metadata)?;
-    match config.latent {
-        Some(latent) => latent::split(weights, (latent, config.heads), file),
+    match config.attention.latent {
+        Some(latent) => latent::split(weights, (latent, config.attention.heads), file),
         None => Ok(weights),
     }
 }

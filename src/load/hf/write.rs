@@ -39,7 +39,7 @@ pub(in crate::load) fn config(meta: &Metadata, tensors: &TensorFacts<'_>) -> Res
     let config = config.validate(arch)?;
     check_exportable(arch, meta)?;
     let exported: Vec<_> = arch.exported().collect();
-    let with_window = usize::from(config.window > 0 && exported.len() > 1);
+    let with_window = usize::from(config.attention.window > 0 && exported.len() > 1);
     let mut root = Map::new();
     write_class(exported[with_window], &mut root);
     let keys = ArchKeys {
@@ -57,11 +57,11 @@ pub(in crate::load) fn config(meta: &Metadata, tensors: &TensorFacts<'_>) -> Res
     }
     keys.write_layers(&mut root)?;
     let scaling = match &tensors.rope_factors {
-        Some(factors) => llama3_of_factors(&config.ropes[0], factors)?,
+        Some(factors) => llama3_of_factors(&config.rope.rotations[0], factors)?,
         None => keys.scaling()?,
     };
     root.insert("rope_scaling".into(), scaling);
-    root.insert("head_dim".into(), config.head_dim.into());
+    root.insert("head_dim".into(), config.attention.head_dim.into());
     root.insert("vocab_size".into(), tensors.vocab.into());
     let tied = !(tensors.has)("output.weight");
     root.insert("tie_word_embeddings".into(), tied.into());
@@ -110,7 +110,7 @@ pub(in crate::load) fn check_exportable(arch: &Arch, meta: &Metadata) -> Result<
             supported.join(", ")
         );
     }
-    if !arch::is_speech(arch.name) && arch::Config::read(meta)?.experts > 0 {
+    if !arch::is_speech(arch.name) && arch::Config::read(meta)?.experts.count > 0 {
         bail!(
             Unsupported,
             "cannot export architecture {:?} with experts to Hugging Face format",

@@ -89,7 +89,7 @@ pub(super) fn header(model: &Opened, plans: &[TensorPlan<'_>]) -> Result<Vec<u8>
         layers,
         config.context,
         config.dim,
-        config.heads,
+        config.attention.heads,
         config.layers,
         mels,
         file_type(plans)?,

@@ -313,7 +313,7 @@ fn tensors<'a>(
     let mut fused = weights
         .iter()
         .filter(|w| w.name.contains("ffn_gate_up_exps"));
-    if let (Some(_), Some(weight)) = (config.glu_clamp, fused.next()) {
+    if let (Some(_), Some(weight)) = (config.experts.glu_clamp, fused.next()) {
         bail!(
             Unsupported,
             "cannot convert the folder to GGUF: tensor {} has the rows of gate and up in turn, which GGUF files store \

@@ -19,7 +19,7 @@ pub(super) fn are_present(config: &Config) -> bool {
         Some(Recurrent::Ssm(ssm)) => ssm.scales,
         _ => [1.0; 5],
     };
-    !config.projection_scales.is_empty() || scales != [1.0; 5]
+    !config.scales.projections.is_empty() || scales != [1.0; 5]
 }
 
 /// Returns whether weights contain the value of a key, without the prefix of the architecture, after [`fold`].
@@ -48,8 +48,8 @@ pub(super) fn fold<'a>(
         let module = name.rsplit('.').next().unwrap_or(name);
         let rows = tensor.matrix.rows;
         tensor.row_factors = match (tensor.name.as_str(), config.recurrent) {
-            (EMBEDDING, _) => vec![config.embedding_scale; rows],
-            (OUTPUT_MATRIX, _) => vec![1.0 / config.logit_scale; rows],
+            (EMBEDDING, _) => vec![config.scales.embedding; rows],
+            (OUTPUT_MATRIX, _) => vec![1.0 / config.output.logit_scale; rows],
             (_, Some(Recurrent::Ssm(ssm))) if module == INPUT_PROJECTION => {
                 let (width, keys) = (ssm.at.width(), ssm.at.groups * ssm.at.key_dim);
                 let sections = [width, width, keys, keys, ssm.at.heads];

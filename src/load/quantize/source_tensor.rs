@@ -214,7 +214,7 @@ pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<ComputedTensor>> {
     let config = arch::Config::read(metadata)?;
     let arch = arch::find(&config.architecture)?;
     let config = config.validate(arch)?;
-    let rope = &config.ropes[0];
+    let rope = &config.rope.rotations[0];
     Ok(match &rope.scaling {
         RopeScaling::Llama3 { .. } | RopeScaling::Proportional { .. } => {
             let factors = factors_of_rule(rope, config.context)?;
@@ -265,9 +265,9 @@ pub(super) fn rope_magnitude(model: &Opened) -> Result<Option<(String, f32)>> {
     }
     let config = arch::Config::read(&model.file.metadata)?;
     let key = format!("{}.rope.scaling.attn_factor", config.architecture);
-    let long = matches!(config.ropes[0].scaling, RopeScaling::Long { .. });
+    let long = matches!(config.rope.rotations[0].scaling, RopeScaling::Long { .. });
     let unset = model.file.metadata.get(&key).is_none();
-    Ok((long && unset).then(|| (key, config.ropes[0].magnitude())))
+    Ok((long && unset).then(|| (key, config.rope.rotations[0].magnitude())))
 }
 
 /// Returns the factors that reproduce the frequencies of a scaling rule.
