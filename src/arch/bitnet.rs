@@ -1,11 +1,10 @@
 //! BitNet b1.58: Llama's block with a norm before each output projection. The builder quantizes
 //! activations to int8 for ternary weights, based on the storage type.
 
-use super::Config;
-use super::family::{Arch, DEFAULT, HfModel, Variant};
+use super::family::{Arch, DEFAULT, HfModel};
 use super::names::{self, Names};
 use super::parts::Layer;
-use super::stack;
+use super::{Config, stack};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
@@ -23,11 +22,8 @@ pub(super) const B1_58: Arch = Arch {
             ..HfModel::DEFAULT
         },
     ],
-    // llama.cpp's name of the models of others, which have SiLU.
-    variants: &[Variant {
-        name: BITNET.name,
-        applies: |traits| traits.activation == Some("silu"),
-    }],
+    // llama.cpp's name of models with SiLU.
+    variant: |traits| (traits.activation == Some("silu")).then_some(BITNET.name),
     ..BITNET_25
 };
 
@@ -39,25 +35,23 @@ pub(super) const BITNET_25: Arch = Arch {
 
 pub(super) const BITNET: Arch = Arch {
     name: "bitnet",
-    names: &NAMES,
+    names: &Names {
+        layer: &[
+            names::PRE_NORMS,
+            names::ATTENTION,
+            names::FEED_FORWARD,
+            &[
+                ("self_attn.attn_sub_norm", "attn_sub_norm"),
+                ("self_attn.inner_attn_ln", "attn_sub_norm"),
+                ("mlp.ffn_sub_norm", "ffn_sub_norm"),
+                ("mlp.ffn_layernorm", "ffn_sub_norm"),
+            ],
+        ],
+        ..names::LLAMA
+    },
     recipe: |b, c| stack::decoder(b, c, block),
     ternary: true,
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    layer: &[
-        names::PRE_NORMS,
-        names::ATTENTION,
-        names::FEED_FORWARD,
-        &[
-            ("self_attn.attn_sub_norm", "attn_sub_norm"),
-            ("self_attn.inner_attn_ln", "attn_sub_norm"),
-            ("mlp.ffn_sub_norm", "ffn_sub_norm"),
-            ("mlp.ffn_layernorm", "ffn_sub_norm"),
-        ],
-    ],
-    ..names::LLAMA
 };
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -4,12 +4,11 @@
 //! queries and outputs: the cache has one row `[rotated key | c]` per position, which is the key and the value of all
 //! heads; a head multiplies its query by its key matrix, and its result by its value matrix.
 
-use super::drafting;
 use super::family::{Arch, DEFAULT, HeadBlock, HfModel, RopePairs};
 use super::latent_config::{EPS, FUSED_KEYS_VALUES, Latent};
 use super::names::{self, Names};
 use super::parts::{self, Layer};
-use super::{Config, experts};
+use super::{Config, drafting, experts};
 use crate::plan::builder::{Builder, Router, Routes, X};
 
 pub(super) const ARCH: Arch = Arch {

@@ -9,9 +9,8 @@
 //! which continues with its own rows.
 
 use super::config::{Config, Drafting};
-use super::eagle3;
 use super::family::Arch;
-use super::mtp;
+use super::{eagle3, mtp};
 use crate::plan::builder::{Builder, X};
 
 /// Emits the store of what a drafting head reads. `h` is the residual stream after the last layer, `taps` what it was

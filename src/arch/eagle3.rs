@@ -16,7 +16,24 @@ use crate::plan::builder::{Builder, X};
 /// Its files are not a model: the recipe is never run.
 pub(super) const ARCH: Arch = Arch {
     name: EAGLE3,
-    names: &NAMES,
+    names: &Names {
+        outer: &[
+            ("embed_tokens", "token_embd"),
+            ("norm", "output_norm"),
+            ("lm_head", names::HEAD),
+            ("fc", "fc"),
+        ],
+        layer: &[
+            names::PRE_NORMS,
+            names::ATTENTION,
+            names::FEED_FORWARD,
+            &[("hidden_norm", "attn_norm_2")],
+        ],
+        predictor: Some("midlayer."),
+        // The tokens of the head, which are numbers.
+        ignored: &["t2d", "d2t"],
+        ..names::LLAMA
+    },
     rope_pairs: RopePairs::Permuted,
     ..DEFAULT
 };
@@ -34,25 +51,6 @@ pub(crate) const TOKEN_INDEX: &str = "drafter.t2d.weight";
 const TAPS: usize = 3;
 
 /// Names in the files of a head.
-const NAMES: Names = Names {
-    outer: &[
-        ("embed_tokens", "token_embd"),
-        ("norm", "output_norm"),
-        ("lm_head", names::HEAD),
-        ("fc", "fc"),
-    ],
-    layer: &[
-        names::PRE_NORMS,
-        names::ATTENTION,
-        names::FEED_FORWARD,
-        &[("hidden_norm", "attn_norm_2")],
-    ],
-    predictor: Some("midlayer."),
-    // The tokens of the head, which are numbers.
-    ignored: &["t2d", "d2t"],
-    ..names::LLAMA
-};
-
 impl Eagle3 {
     /// Returns the head with these hyperparameters, of a model with the hyperparameters `model`. `pairs` are those of RoPE
     /// in its files.

@@ -5,8 +5,7 @@ use super::layer_config::MixerRule;
 use super::names::{self, Names};
 use super::parts::Layer;
 use super::recurrent_config::RecurrentKind;
-use super::stack;
-use super::{Config, mamba2};
+use super::{Config, mamba2, stack};
 use crate::plan::builder::{Builder, X};
 
 pub(super) const ARCH: Arch = Arch {
@@ -19,31 +18,29 @@ pub(super) const ARCH: Arch = Arch {
             "tie_word_embeddings": false}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        outer: &[
+            ("embed_tokens", "token_embd"),
+            ("final_layernorm", "output_norm"),
+            ("lm_head", names::HEAD),
+        ],
+        layer: &[
+            names::ATTENTION,
+            mamba2::NAMES,
+            &[
+                ("input_layernorm", "attn_norm"),
+                ("pre_ff_layernorm", "ffn_norm"),
+                ("feed_forward.gate_proj", "ffn_gate"),
+                ("feed_forward.up_proj", "ffn_up"),
+                ("feed_forward.down_proj", "ffn_down"),
+            ],
+        ],
+        ..names::LLAMA
+    },
     recurrent: Some(RecurrentKind::Ssm),
     mixers: MixerRule::Both,
     recipe: |b, c| stack::decoder(b, c, block),
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    outer: &[
-        ("embed_tokens", "token_embd"),
-        ("final_layernorm", "output_norm"),
-        ("lm_head", names::HEAD),
-    ],
-    layer: &[
-        names::ATTENTION,
-        mamba2::NAMES,
-        &[
-            ("input_layernorm", "attn_norm"),
-            ("pre_ff_layernorm", "ffn_norm"),
-            ("feed_forward.gate_proj", "ffn_gate"),
-            ("feed_forward.up_proj", "ffn_up"),
-            ("feed_forward.down_proj", "ffn_down"),
-        ],
-    ],
-    ..names::LLAMA
 };
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -39,8 +39,8 @@ pub(crate) struct Arch {
     pub name: &'static str,
     /// Model types of Hugging Face.
     pub hf: &'static [HfModel],
-    /// Other architecture names in GGUF files of these model types.
-    pub variants: &'static [Variant],
+    /// Returns the architecture name in GGUF files of some models of these types, if it is another one.
+    pub variant: fn(&Traits<'_>) -> Option<&'static str>,
     /// Pairs of elements that RoPE rotates.
     pub rope_pairs: RopePairs,
     /// Kind of its layers with a recurrent state; `None` if it has none.
@@ -91,9 +91,7 @@ impl Arch {
 
     /// Returns the architecture name in GGUF files of a model with these properties.
     pub(crate) fn name_of(&self, traits: &Traits<'_>) -> &'static str {
-        let mut variants = self.variants.iter();
-        let variant = variants.find(|variant| (variant.applies)(traits));
-        variant.map_or(self.name, |variant| variant.name)
+        (self.variant)(traits).unwrap_or(self.name)
     }
 
     /// Returns whether GGUF files store the rows of Q and K in another order than other files.
@@ -145,16 +143,7 @@ pub(crate) enum ConfigRule {
     RmsNormEps,
 }
 
-/// Other architecture name in GGUF files of some models of a model type.
-#[derive(Debug)]
-pub(crate) struct Variant {
-    /// Value of `general.architecture`.
-    pub(super) name: &'static str,
-    /// Returns whether a model has this name. The first variant that applies is used.
-    pub(super) applies: fn(&Traits<'_>) -> bool,
-}
-
-/// Properties in a `config.json` by which [`Variant`]s are selected.
+/// Properties in a `config.json` that select the name of its architecture in GGUF files.
 #[derive(Debug)]
 pub(crate) struct Traits<'a> {
     /// Activation of the feed-forward layer.
@@ -194,7 +183,7 @@ pub(super) const GATE_UP: (&str, &[&str]) = ("ffn_gate_up", &["ffn_gate", "ffn_u
 pub(super) const DEFAULT: Arch = Arch {
     name: "",
     hf: &[],
-    variants: &[],
+    variant: |_| None,
     rope_pairs: RopePairs::HalfSplit,
     recurrent: None,
     mixers: MixerRule::Listed,

@@ -2,12 +2,11 @@
 //! layers. Gemma 2 softcaps attention scores and logits; Gemma 3 has QK norm. `EmbeddingGemma` is Gemma 3
 //! with bidirectional attention.
 
-use super::Config;
 use super::family::{Arch, DEFAULT, HfModel};
 use super::layer_config::SlidingPattern;
 use super::names::{self, Names};
 use super::parts::Layer;
-use super::stack;
+use super::{Config, stack};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
@@ -21,7 +20,10 @@ pub(super) const GEMMA2: Arch = Arch {
             "final_logit_softcapping": 30.0}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        layer: &[names::SANDWICH, names::ATTENTION, names::FEED_FORWARD],
+        ..names::LLAMA
+    },
     norms_plus_one: true,
     activation: Activation::GeluTanh,
     defaults,
@@ -62,11 +64,6 @@ const TEXT: HfModel = HfModel {
         "query_pre_attn_scalar": 256, "sliding_window": 4096, "sliding_window_pattern": 6,
         "rope_theta": 1e6, "rope_local_base_freq": 1e4, "tie_word_embeddings": true}"#,
     ..HfModel::DEFAULT
-};
-
-const NAMES: Names = Names {
-    layer: &[names::SANDWICH, names::ATTENTION, names::FEED_FORWARD],
-    ..names::LLAMA
 };
 
 fn recipe3(b: &mut Builder<'_>, c: &Config) {

@@ -28,32 +28,30 @@ pub(super) const ARCH: Arch = Arch {
             "altup_num_inputs": 4, "altup_active_idx": 0, "tie_word_embeddings": true}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        outer: gemma4::LAYER_EMBEDDINGS,
+        layer: &[
+            names::SANDWICH,
+            names::ATTENTION,
+            names::FEED_FORWARD,
+            gemma4::LAYER_EMBEDDING,
+            &[
+                ("laurel.linear_left", "laurel_l"),
+                ("laurel.linear_right", "laurel_r"),
+                ("laurel.post_laurel_norm", "laurel_post_norm"),
+                ("altup.modality_router", "altup_router"),
+                ("altup.router_norm", "altup_router_norm"),
+                ("altup.prediction_coefs", "altup_predict_coef"),
+                ("altup.correction_coefs", "altup_correct_coef"),
+                ("altup.correct_output_scale", "altup_correct_scale"),
+            ],
+        ],
+        ..names::LLAMA
+    },
     activation: Activation::GeluTanh,
     defaults,
     recipe,
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    outer: gemma4::LAYER_EMBEDDINGS,
-    layer: &[
-        names::SANDWICH,
-        names::ATTENTION,
-        names::FEED_FORWARD,
-        gemma4::LAYER_EMBEDDING,
-        &[
-            ("laurel.linear_left", "laurel_l"),
-            ("laurel.linear_right", "laurel_r"),
-            ("laurel.post_laurel_norm", "laurel_post_norm"),
-            ("altup.modality_router", "altup_router"),
-            ("altup.router_norm", "altup_router_norm"),
-            ("altup.prediction_coefs", "altup_predict_coef"),
-            ("altup.correction_coefs", "altup_correct_coef"),
-            ("altup.correct_output_scale", "altup_correct_scale"),
-        ],
-    ],
-    ..names::LLAMA
 };
 
 /// Minimum mean square of a stream when its magnitude is set.

@@ -27,36 +27,34 @@ pub(super) const ARCH: Arch = Arch {
             "tie_word_embeddings": true}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        outer: LAYER_EMBEDDINGS,
+        layer: &[
+            names::SANDWICH,
+            names::ATTENTION,
+            names::FEED_FORWARD,
+            LAYER_EMBEDDING,
+            &[("layer_scalar", "layer_output_scale")],
+            &[
+                ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
+                ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+                ("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+                ("router.proj", "ffn_gate_inp"),
+                ("router.scale", "ffn_gate_inp.scale"),
+                ("router.per_expert_scale", "ffn_down_exps.scale"),
+                ("experts.gate_up_proj", "ffn_gate_up_exps"),
+                ("experts.down_proj", "ffn_down_exps"),
+                ("experts.switch_glu.gate_proj", "ffn_gate_exps"),
+                ("experts.switch_glu.up_proj", "ffn_up_exps"),
+                ("experts.switch_glu.down_proj", "ffn_down_exps"),
+            ],
+        ],
+        ..names::LLAMA
+    },
     activation: Activation::GeluTanh,
     defaults,
     recipe,
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    outer: LAYER_EMBEDDINGS,
-    layer: &[
-        names::SANDWICH,
-        names::ATTENTION,
-        names::FEED_FORWARD,
-        LAYER_EMBEDDING,
-        &[("layer_scalar", "layer_output_scale")],
-        &[
-            ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
-            ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
-            ("post_feedforward_layernorm_2", "post_ffw_norm_2"),
-            ("router.proj", "ffn_gate_inp"),
-            ("router.scale", "ffn_gate_inp.scale"),
-            ("router.per_expert_scale", "ffn_down_exps.scale"),
-            ("experts.gate_up_proj", "ffn_gate_up_exps"),
-            ("experts.down_proj", "ffn_down_exps"),
-            ("experts.switch_glu.gate_proj", "ffn_gate_exps"),
-            ("experts.switch_glu.up_proj", "ffn_up_exps"),
-            ("experts.switch_glu.down_proj", "ffn_down_exps"),
-        ],
-    ],
-    ..names::LLAMA
 };
 
 /// Modules of Gemma with per-layer embeddings; in Gemma 3n also matrices of its streams.

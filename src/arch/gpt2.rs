@@ -1,10 +1,9 @@
 //! GPT-2: learned positions, layer norms, biases everywhere, no gate.
 
-use super::Config;
 use super::family::{Arch, DEFAULT, HfModel, QKV};
 use super::names::{self, Names};
 use super::parts::{self, Layer};
-use super::stack;
+use super::{Config, stack};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
@@ -16,35 +15,33 @@ pub(super) const ARCH: Arch = Arch {
             "activation_function": "gelu_new"}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        prefix: "transformer.",
+        layers: "h.",
+        outer: &[
+            ("wte", "token_embd"),
+            ("wpe", "position_embd"),
+            ("ln_f", "output_norm"),
+            ("lm_head", names::HEAD),
+        ],
+        layer: &[&[
+            ("ln_1", "attn_norm"),
+            ("attn.c_attn", "attn_qkv"),
+            ("attn.c_proj", "attn_output"),
+            ("ln_2", "ffn_norm"),
+            ("mlp.c_fc", "ffn_up"),
+            ("mlp.c_proj", "ffn_down"),
+        ]],
+        // Attention masks.
+        ignored: &[".attn.bias", ".attn.masked_bias"],
+        ..names::LLAMA
+    },
     fused: &[QKV],
     transposed: &["attn_qkv", "attn_output", "ffn_up", "ffn_down"],
     activation: Activation::GeluTanh,
     defaults,
     recipe,
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    prefix: "transformer.",
-    layers: "h.",
-    outer: &[
-        ("wte", "token_embd"),
-        ("wpe", "position_embd"),
-        ("ln_f", "output_norm"),
-        ("lm_head", names::HEAD),
-    ],
-    layer: &[&[
-        ("ln_1", "attn_norm"),
-        ("attn.c_attn", "attn_qkv"),
-        ("attn.c_proj", "attn_output"),
-        ("ln_2", "ffn_norm"),
-        ("mlp.c_fc", "ffn_up"),
-        ("mlp.c_proj", "ffn_down"),
-    ]],
-    // Attention masks.
-    ignored: &[".attn.bias", ".attn.masked_bias"],
-    ..names::LLAMA
 };
 
 fn recipe(b: &mut Builder<'_>, c: &Config) {

@@ -1,13 +1,11 @@
 //! gpt-oss: attention with sinks, alternating windows, and a mixture of experts with biases and a clamped GLU.
 
-use super::Config;
-use super::experts;
 use super::family::{Arch, DEFAULT, HfModel};
 use super::layer_config::SlidingPattern;
 use super::names::{self, Names};
 use super::parts::Layer;
 use super::rope::RopeScaling;
-use super::stack;
+use super::{Config, experts, stack};
 use crate::plan::builder::{Builder, GluClamp, X};
 
 pub(super) const ARCH: Arch = Arch {
@@ -20,25 +18,23 @@ pub(super) const ARCH: Arch = Arch {
             "swiglu_alpha": 1.702, "swiglu_limit": 7.0}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        layer: &[
+            &[
+                ("input_layernorm", "attn_norm"),
+                ("post_attention_layernorm", "post_attention_norm"),
+                ("self_attn.sinks", "attn_sinks"),
+                ("mlp.router", "ffn_gate_inp"),
+            ],
+            names::ATTENTION,
+            names::EXPERTS,
+        ],
+        ..names::LLAMA
+    },
     transposed: &["ffn_gate_up_exps", "ffn_down_exps"],
     defaults,
     recipe: |b, c| stack::decoder(b, c, block),
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    layer: &[
-        &[
-            ("input_layernorm", "attn_norm"),
-            ("post_attention_layernorm", "post_attention_norm"),
-            ("self_attn.sinks", "attn_sinks"),
-            ("mlp.router", "ffn_gate_inp"),
-        ],
-        names::ATTENTION,
-        names::EXPERTS,
-    ],
-    ..names::LLAMA
 };
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

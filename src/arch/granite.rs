@@ -1,13 +1,12 @@
 //! Granite 3 and 4: Llama's block with scales. Granite 4 H has a state-space model instead of attention in most
 //! layers, and no RoPE.
 
-use super::family::{Arch, ConfigRule, DEFAULT, HfModel, RopePairs, Variant};
+use super::family::{Arch, ConfigRule, DEFAULT, HfModel, RopePairs};
 use super::layer_config::MixerRule;
 use super::names::{self, Names, Pairs};
 use super::parts::Layer;
 use super::recurrent_config::RecurrentKind;
-use super::stack;
-use super::{Config, experts, mamba2};
+use super::{Config, experts, mamba2, stack};
 use crate::plan::builder::{Builder, X};
 
 pub(super) const GRANITE: Arch = Arch {
@@ -19,7 +18,24 @@ pub(super) const GRANITE: Arch = Arch {
         ..HfModel::DEFAULT
     }],
     rope_pairs: RopePairs::Permuted,
-    names: &NAMES,
+    names: &Names {
+        layer: &[
+            names::PRE_NORMS,
+            names::ATTENTION,
+            names::FEED_FORWARD,
+            mamba2::NAMES,
+            SHARED_MLP,
+            names::BLOCK_SPARSE_MOE,
+        ],
+        split: &[
+            (
+                "ffn_gate_up_shexp",
+                &["ffn_gate", "ffn_up", "ffn_gate_shexp", "ffn_up_shexp"],
+            ),
+            ("ffn_down_shexp", &["ffn_down"]),
+        ],
+        ..names::LLAMA
+    },
     defaults,
     recipe: |b, c| stack::decoder(b, c, block),
     ..DEFAULT
@@ -50,39 +66,15 @@ pub(super) const GRANITE_HYBRID: Arch = Arch {
         rule: Some(ConfigRule::OptionalRope),
         ..HfModel::DEFAULT
     }],
-    variants: &[
-        Variant {
-            name: GRANITE.name,
-            applies: |traits| !traits.has_states() && traits.experts == 0,
-        },
-        Variant {
-            name: GRANITE_MOE.name,
-            applies: |traits| !traits.has_states(),
-        },
-    ],
+    variant: |traits| match (traits.has_states(), traits.experts) {
+        (true, _) => None,
+        (false, 0) => Some(GRANITE.name),
+        (false, _) => Some(GRANITE_MOE.name),
+    },
     rope_pairs: RopePairs::HalfSplit,
     recurrent: Some(RecurrentKind::Ssm),
     mixers: MixerRule::WithoutHeads,
     ..GRANITE
-};
-
-const NAMES: Names = Names {
-    layer: &[
-        names::PRE_NORMS,
-        names::ATTENTION,
-        names::FEED_FORWARD,
-        mamba2::NAMES,
-        SHARED_MLP,
-        names::BLOCK_SPARSE_MOE,
-    ],
-    split: &[
-        (
-            "ffn_gate_up_shexp",
-            &["ffn_gate", "ffn_up", "ffn_gate_shexp", "ffn_up_shexp"],
-        ),
-        ("ffn_down_shexp", &["ffn_down"]),
-    ],
-    ..names::LLAMA
 };
 
 /// A shared feed-forward layer, whose matrices of gate and up projection are fused in Hugging Face's files.

@@ -7,8 +7,7 @@ use super::layer_config::MixerRule;
 use super::names::{self, Names};
 use super::parts::Layer;
 use super::recurrent_config::{Recurrent, RecurrentKind, ShortConv};
-use super::stack;
-use super::{Config, experts};
+use super::{Config, experts, stack};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, Conv, Router, X};
 

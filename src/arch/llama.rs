@@ -7,8 +7,7 @@
 use super::family::{Arch, ConfigRule, DEFAULT, GATE_UP, HfModel, QKV, RopePairs};
 use super::names::{self, Names};
 use super::parts::Layer;
-use super::stack;
-use super::{Config, experts};
+use super::{Config, experts, stack};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 

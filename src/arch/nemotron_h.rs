@@ -1,13 +1,12 @@
 //! Nemotron-H and Nemotron 3: one mixer per layer, which is a state-space model, attention without RoPE, a
 //! feed-forward layer without gate, or a mixture of such experts.
 
-use super::family::{Arch, DEFAULT, HfModel, SIGMOID, Variant};
+use super::family::{Arch, DEFAULT, HfModel, SIGMOID};
 use super::layer_config::MixerRule;
 use super::names::{self, Names};
 use super::parts::Layer;
 use super::recurrent_config::RecurrentKind;
-use super::stack;
-use super::{Config, experts, mamba2};
+use super::{Config, experts, mamba2, stack};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
@@ -26,10 +25,7 @@ pub(super) const NEMOTRON_H: Arch = Arch {
             "layer_norm_epsilon": 1e-5, "tie_word_embeddings": false}"#,
         ..HfModel::DEFAULT
     }],
-    variants: &[Variant {
-        name: NEMOTRON_H_MOE.name,
-        applies: |traits| traits.experts > 0,
-    }],
+    variant: |traits| (traits.experts > 0).then_some(NEMOTRON_H_MOE.name),
     ..NEMOTRON_H_MOE
 };
 

@@ -1,11 +1,10 @@
 //! OLMo 2: norms after attention and feed-forward layer, and QK norm over all heads.
 
-use super::Config;
 use super::family::{Arch, DEFAULT, HfModel};
 use super::layer_config::SlidingPattern;
 use super::names::{self, Names};
 use super::parts::Layer;
-use super::stack;
+use super::{Config, stack};
 use crate::plan::builder::{Builder, X};
 
 pub(super) const ARCH: Arch = Arch {
@@ -16,15 +15,13 @@ pub(super) const ARCH: Arch = Arch {
         json: r#"{"max_position_embeddings": 2048, "rms_norm_eps": 1e-5}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        layer: &[names::SANDWICH, names::ATTENTION, names::FEED_FORWARD],
+        ..names::LLAMA
+    },
     defaults,
     recipe: |b, c| stack::decoder(b, c, block),
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    layer: &[names::SANDWICH, names::ATTENTION, names::FEED_FORWARD],
-    ..names::LLAMA
 };
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

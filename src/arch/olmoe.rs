@@ -1,10 +1,8 @@
 //! `OLMoE`: Llama's block with QK norm over all heads, and a mixture of experts.
 
 use super::family::{Arch, DEFAULT, HfModel};
-use super::names;
 use super::parts::Layer;
-use super::stack;
-use super::{Config, experts};
+use super::{Config, experts, names, stack};
 use crate::plan::builder::{Builder, Router, X};
 
 pub(super) const ARCH: Arch = Arch {

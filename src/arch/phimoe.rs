@@ -2,11 +2,9 @@
 //! `SparseMixer`.
 
 use super::family::{Arch, DEFAULT, HfModel};
-use super::names;
 use super::parts::{self, Layer};
 use super::rope::RopeScaling;
-use super::stack;
-use super::{Config, experts};
+use super::{Config, experts, names, stack};
 use crate::op::functions::ExpertScore;
 use crate::plan::builder::{Builder, Router, X};
 

@@ -1,9 +1,8 @@
 //! Qwen 2 and 2.5: Llama's block with biases on Q, K and V.
 
-use super::Config;
 use super::family::{Arch, DEFAULT, HfModel};
 use super::parts::Layer;
-use super::stack;
+use super::{Config, stack};
 use crate::plan::builder::{Builder, X};
 
 pub(super) const ARCH: Arch = Arch {

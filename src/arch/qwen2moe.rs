@@ -1,10 +1,8 @@
 //! Qwen 2 MoE: Qwen 2's attention, and a mixture of experts with a gated shared expert.
 
 use super::family::{Arch, DEFAULT, HfModel};
-use super::names;
 use super::parts::Layer;
-use super::stack;
-use super::{Config, experts, qwen2};
+use super::{Config, experts, names, qwen2, stack};
 use crate::plan::builder::{Builder, Router, X};
 
 pub(super) const ARCH: Arch = Arch {

@@ -1,10 +1,9 @@
 //! Qwen 3: Llama's block with QK norm before RoPE.
 
-use super::Config;
 use super::family::{Arch, DEFAULT, HfModel};
 use super::names::{self, Names, Pairs};
 use super::parts::Layer;
-use super::stack;
+use super::{Config, stack};
 use crate::plan::builder::{Builder, X};
 
 pub(super) const ARCH: Arch = Arch {
@@ -16,19 +15,17 @@ pub(super) const ARCH: Arch = Arch {
             "use_sliding_window": false, "max_window_layers": 28}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        layer: &[
+            names::PRE_NORMS,
+            names::ATTENTION,
+            names::FEED_FORWARD,
+            NORMS_IN,
+        ],
+        ..names::LLAMA
+    },
     recipe: |b, c| stack::decoder(b, c, block),
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    layer: &[
-        names::PRE_NORMS,
-        names::ATTENTION,
-        names::FEED_FORWARD,
-        NORMS_IN,
-    ],
-    ..names::LLAMA
 };
 
 /// Norms of the inputs of single projections, in models with int8 activations.

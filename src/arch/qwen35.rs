@@ -2,14 +2,12 @@
 //! layer; feed-forward layers or mixtures of experts.
 
 use super::delta_net::{self, delta_net};
-use super::drafting;
 use super::family::{Arch, ConfigRule, DEFAULT, HeadBlock, HfModel};
 use super::layer_config::RecurrentPattern;
 use super::names::{self, Names};
 use super::parts::{self, Layer};
 use super::recurrent_config::RecurrentKind;
-use super::stack;
-use super::{Config, experts};
+use super::{Config, drafting, experts, stack};
 use crate::op::functions::Activation;
 use crate::plan::builder::{Builder, X};
 
@@ -26,7 +24,27 @@ pub(super) const QWEN35: Arch = Arch {
         rule: Some(ConfigRule::PartialRotary),
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        layer: &[
+            &[
+                ("input_layernorm", "attn_norm"),
+                ("post_attention_layernorm", "post_attention_norm"),
+            ],
+            names::ATTENTION,
+            names::FEED_FORWARD,
+            names::EXPERTS,
+            names::SHARED_EXPERT,
+            delta_net::NAMES,
+            &[
+                ("fc", "nextn.eh_proj"),
+                ("pre_fc_norm_embedding", "nextn.enorm"),
+                ("pre_fc_norm_hidden", "nextn.hnorm"),
+                ("norm", "nextn.shared_head_norm"),
+            ],
+        ],
+        predictor: Some("mtp."),
+        ..names::LLAMA
+    },
     norms_plus_one: true,
     recurrent: Some(RecurrentKind::DeltaNet),
     interleaved_heads: true,
@@ -69,28 +87,6 @@ pub(super) const QWEN3_NEXT: Arch = Arch {
     }],
     interleaved_heads: false,
     ..QWEN35
-};
-
-const NAMES: Names = Names {
-    layer: &[
-        &[
-            ("input_layernorm", "attn_norm"),
-            ("post_attention_layernorm", "post_attention_norm"),
-        ],
-        names::ATTENTION,
-        names::FEED_FORWARD,
-        names::EXPERTS,
-        names::SHARED_EXPERT,
-        delta_net::NAMES,
-        &[
-            ("fc", "nextn.eh_proj"),
-            ("pre_fc_norm_embedding", "nextn.enorm"),
-            ("pre_fc_norm_hidden", "nextn.hnorm"),
-            ("norm", "nextn.shared_head_norm"),
-        ],
-    ],
-    predictor: Some("mtp."),
-    ..names::LLAMA
 };
 
 fn recipe(b: &mut Builder<'_>, c: &Config) {

@@ -1,10 +1,8 @@
 //! Qwen 3 MoE: Qwen 3's attention and a mixture of experts.
 
 use super::family::{Arch, DEFAULT, HfModel};
-use super::names;
 use super::parts::Layer;
-use super::stack;
-use super::{Config, experts, qwen3};
+use super::{Config, experts, names, qwen3, stack};
 use crate::plan::builder::{Builder, X};
 
 pub(super) const ARCH: Arch = Arch {

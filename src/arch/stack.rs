@@ -1,8 +1,7 @@
 //! The pass through all layers of most architectures.
 
-use super::Config;
-use super::drafting;
 use super::parts::{self, Layer};
+use super::{Config, drafting};
 use crate::plan::builder::{Builder, X};
 
 /// Emits embedding, layers and logits.

@@ -14,19 +14,17 @@ pub(super) const ARCH: Arch = Arch {
             "num_key_value_heads": 2, "hidden_act": "gelu_pytorch_tanh"}"#,
         ..HfModel::DEFAULT
     }],
-    names: &NAMES,
+    names: &Names {
+        layer: &[
+            names::PRE_NORMS,
+            names::ATTENTION,
+            &[("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down")],
+        ],
+        ..names::LLAMA
+    },
     activation: Activation::GeluTanh,
     recipe,
     ..DEFAULT
-};
-
-const NAMES: Names = Names {
-    layer: &[
-        names::PRE_NORMS,
-        names::ATTENTION,
-        &[("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down")],
-    ],
-    ..names::LLAMA
 };
 
 fn recipe(b: &mut Builder<'_>, c: &Config) {
