@@ -46,7 +46,7 @@ mod starcoder2;
 mod validate;
 mod whisper;
 
-pub(crate) use config::{Config, Drafting, Eagle3};
+pub(crate) use config::{AttentionConfig, Config, Drafting, Eagle3};
 pub(crate) use config_keys::{INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE};
 pub(crate) use drafting::{draft as draft_recipe, keys as head_keys_recipe};
 pub(crate) use eagle3::{EAGLE3, PREFIX as DRAFTER_PREFIX, TOKEN_INDEX};

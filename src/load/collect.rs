@@ -6,7 +6,7 @@ use super::options::{DraftingHead, LoadOptions};
 use super::recurrent;
 use super::source::Opened;
 use super::speech;
-use super::split::{drop_shared, is_beyond, split};
+use super::split::{drop_beyond, drop_shared, split};
 use super::tensor_scales::TensorScales;
 use super::weight::Weight;
 use crate::arch::{Arch, CLASSIFIER, CLASSIFIER_DENSE, Config};
@@ -36,111 +36,52 @@ pub(super) fn weights(
             all.collect::<Result<_>>()?
         }
     };
-    let source = Collected {
-        file,
-        arch,
-        config,
-        is_gguf: model.folder.is_none(),
-        layers: config.layers + u32::from(options.drafting_head == DraftingHead::Mtp),
-    };
-    let mut transforms = TRANSFORMS.iter().filter(|one| (one.applies)(&source));
-    transforms.try_fold(weights, |weights, one| (one.apply)(weights, &source))
-}
-
-/// Model whose weights are collected.
-struct Collected<'a> {
-    file: &'a Directory,
-    arch: &'static Arch,
-    config: &'a Config,
-    /// Whether the weights are the tensors of a file; those of a folder have the form of GGUF files already.
-    is_gguf: bool,
-    /// Number of blocks that are used.
-    layers: u32,
-}
-
-/// A change of the weights.
-type Change = fn(Vec<Weight>, &Collected<'_>) -> Result<Vec<Weight>>;
-
-/// A change of the weights of some models.
-struct Transform {
-    applies: fn(&Collected<'_>) -> bool,
-    apply: Change,
-}
-
-const fn when(applies: fn(&Collected<'_>) -> bool, apply: Change) -> Transform {
-    Transform { applies, apply }
-}
-
-/// All transforms, in order: each one reads the names that those before it write.
-const TRANSFORMS: &[Transform] = &[
-    when(|m| m.is_gguf && m.config.speech.is_none(), stack_experts),
-    when(|m| m.is_gguf, attach_tensor_scales),
-    when(|_| true, split_fused),
-    when(|m| m.config.attention.shared_kv > 0, drop_shared_caches),
-    when(|m| m.config.predict_layers > 0, drop_later_blocks),
-    when(
-        |m| m.is_gguf && m.config.attention.latent.is_some(),
-        split_latent,
-    ),
-    when(|m| m.config.recurrent.is_some(), split_by_key_head),
-    when(|m| !m.arch.aliases.is_empty(), rename),
-    when(|_| true, in_kernel_form),
-];
-
-fn stack_experts(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    experts::stack(weights, m.file, m.arch.name)
-}
-
-fn attach_tensor_scales(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    TensorScales::of(m.file).attach(&mut weights)?;
-    Ok(weights)
-}
-
-fn split_fused(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    split(weights, m.file, m.arch, &|layer| {
-        let layer = m.config.layer_configs.get(layer as usize);
+    let is_gguf = model.folder.is_none();
+    let layers = config.layers + u32::from(options.drafting_head == DraftingHead::Mtp);
+    let rows = |layer: u32| {
+        let layer = config.layer_configs.get(layer as usize);
         layer.map_or([0; 2], |l| [l.q_dim(), l.kv_dim()])
-    })
+    };
+    // Each one reads the names that those before it write.
+    let transforms: [(bool, &Transform<'_>); 9] = [
+        (is_gguf && config.speech.is_none(), &|all| {
+            experts::stack(all, file, arch.name)
+        }),
+        (is_gguf, &|all| TensorScales::of(file).attach(all)),
+        (true, &|all| split(all, file, arch, &rows)),
+        (config.attention.shared_kv > 0, &|all| {
+            drop_shared(all, &file.metadata, arch)
+        }),
+        (config.predict_layers > 0, &|all| {
+            Ok(drop_beyond(all, layers))
+        }),
+        (is_gguf, &|all| latent::split(all, &config.attention, file)),
+        (config.recurrent.is_some(), &|all| {
+            recurrent::split_by_key_head(all, config, file)
+        }),
+        (!arch.aliases.is_empty(), &|all| Ok(renamed(all, arch))),
+        (true, &|all| in_kernel_form(all, file)),
+    ];
+    let mut selected = transforms.iter().filter(|(applies, _)| *applies);
+    selected.try_fold(weights, |weights, (_, transform)| transform(weights))
 }
 
-fn drop_shared_caches(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    drop_shared(&mut weights, &m.file.metadata, m.arch)?;
-    Ok(weights)
-}
-
-/// Drops blocks after the layers that are not used.
-fn drop_later_blocks(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    weights.retain(|weight| !is_beyond(weight, m.config, m.layers));
-    Ok(weights)
-}
-
-fn split_latent(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    match m.config.attention.latent {
-        Some(latent) => latent::split(weights, (latent, m.config.attention.heads), m.file),
-        None => Ok(weights),
-    }
-}
-
-fn split_by_key_head(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    match m.config.recurrent.and_then(|recurrent| recurrent.delta()) {
-        Some(delta) => recurrent::split_by_key_head(weights, &delta, m.file),
-        None => Ok(weights),
-    }
-}
+/// A change of all weights.
+type Transform<'a> = dyn Fn(Vec<Weight>) -> Result<Vec<Weight>> + 'a;
 
 /// Gives tensors of GGUF files the names of recipes.
-fn rename(mut weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
+fn renamed(mut weights: Vec<Weight>, arch: &Arch) -> Vec<Weight> {
     for weight in &mut weights {
-        let mut aliases = m.arch.aliases.iter();
+        let mut aliases = arch.aliases.iter();
         if let Some((_, name)) = aliases.find(|(alias, _)| *alias == weight.name) {
             weight.name = (*name).to_string();
         }
     }
-    Ok(weights)
+    weights
 }
 
-fn in_kernel_form(weights: Vec<Weight>, m: &Collected<'_>) -> Result<Vec<Weight>> {
-    let one = |weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, m.file)?, m.file);
+fn in_kernel_form(weights: Vec<Weight>, file: &Directory) -> Result<Vec<Weight>> {
+    let one = |weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, file)?, file);
     weights.into_iter().map(one).collect()
 }
 

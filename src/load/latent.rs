@@ -1,7 +1,7 @@
 //! Weights of multi-head latent attention, whose form differs between files.
 
 use super::weight::{Data, Weight, f32_bytes};
-use crate::arch::Latent;
+use crate::arch::{AttentionConfig, Latent};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::Directory;
@@ -25,10 +25,13 @@ pub(super) fn is_fused(weight: &Weight) -> bool {
 /// `Format` for a wrong number of rows, `Unsupported` for a type that cannot be split.
 pub(super) fn split(
     weights: Vec<Weight>,
-    (latent, heads): (Latent, u32),
+    attention: &AttentionConfig,
     file: &Directory,
 ) -> Result<Vec<Weight>> {
-    let Latent { plain, value, .. } = latent;
+    let Some(Latent { plain, value, .. }) = attention.latent else {
+        return Ok(weights);
+    };
+    let heads = attention.heads;
     let head = plain + value;
     let mut split = Vec::with_capacity(weights.len());
     for weight in weights {

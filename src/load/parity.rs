@@ -7,7 +7,7 @@ use super::hf;
 use super::quantize::{ExportOptions, QuantizeOptions, export, quantize};
 use super::recurrent;
 use super::source::Source;
-use super::split::{drop_shared, is_beyond, split};
+use super::split::{drop_beyond, drop_shared, split};
 use super::weight::Weight;
 use crate::arch::{self, Arch, Config};
 use crate::dtype::DType;
@@ -78,13 +78,13 @@ impl Model {
             let layer = &config.layer_configs[layer as usize];
             [layer.q_dim(), layer.kv_dim()]
         };
-        let mut all = split(all, &file, arch, &rows).unwrap();
-        drop_shared(&mut all, &file.metadata, arch).unwrap();
-        all.retain(|weight| !is_beyond(weight, &config, config.layers));
-        all.iter_mut().for_each(recurrent::unify);
-        if let Some(delta) = config.recurrent.and_then(|recurrent| recurrent.delta()) {
-            all = recurrent::split_by_key_head(all, &delta, &file).unwrap();
+        let all = split(all, &file, arch, &rows).unwrap();
+        let mut all = drop_shared(all, &file.metadata, arch).unwrap();
+        if config.predict_layers > 0 {
+            all = drop_beyond(all, config.layers);
         }
+        all.iter_mut().for_each(recurrent::unify);
+        all = recurrent::split_by_key_head(all, &config, &file).unwrap();
         if all.iter().any(|w| w.name.ends_with(EXPERT_BIASES)) {
             config.complete_biased_router();
         }

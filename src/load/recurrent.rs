@@ -2,7 +2,7 @@
 
 use super::row_order::RowOrder;
 use super::weight::{Data, Weight, f32_bytes, floats};
-use crate::arch::{DeltaNet, FUSED_BY_KEY_HEAD};
+use crate::arch::{Config, DeltaNet, FUSED_BY_KEY_HEAD};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
@@ -131,9 +131,12 @@ pub(super) fn value_head_order(name: &str, delta: &DeltaNet) -> [RowOrder; 2] {
 /// `Format` for a wrong number of rows, `Unsupported` for a type that cannot be split.
 pub(super) fn split_by_key_head(
     weights: Vec<Weight>,
-    delta: &DeltaNet,
+    config: &Config,
     file: &Directory,
 ) -> Result<Vec<Weight>> {
+    let Some(delta) = config.recurrent.and_then(|recurrent| recurrent.delta()) else {
+        return Ok(weights);
+    };
     let mut split = Vec::with_capacity(weights.len());
     for weight in weights {
         let module = weight.name.strip_suffix(".weight");
@@ -144,7 +147,7 @@ pub(super) fn split_by_key_head(
             Some((layer, *parts))
         });
         match fused {
-            Some(at) => split_weight(&weight, at, delta, (file, &mut split))?,
+            Some(at) => split_weight(&weight, at, &delta, (file, &mut split))?,
             None => split.push(weight),
         }
     }

@@ -1,7 +1,7 @@
 //! Splits fused modules, such as `attn_qkv`, into the weights that recipes use.
 
 use super::weight::Weight;
-use crate::arch::{Arch, Config, FUSED_BY_KEY_HEAD, FUSED_KEYS_VALUES};
+use crate::arch::{Arch, FUSED_BY_KEY_HEAD, FUSED_KEYS_VALUES};
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo};
 use std::collections::HashSet;
@@ -98,10 +98,10 @@ pub(super) fn fused_name(tensors: &[TensorInfo], arch: &Arch, name: &str) -> Opt
 ///
 /// `Format` for keys that are not integers.
 pub(super) fn drop_shared(
-    weights: &mut Vec<Weight>,
+    mut weights: Vec<Weight>,
     metadata: &Metadata,
     arch: &Arch,
-) -> Result<()> {
+) -> Result<Vec<Weight>> {
     let number = |key: &str| Ok(metadata.u32(&format!("{}.{key}", arch.name))?.unwrap_or(0));
     let shared = number("attention.shared_kv_layers")?;
     let first = number("block_count")?.saturating_sub(shared);
@@ -112,13 +112,16 @@ pub(super) fn drop_shared(
         };
         shared == 0 || LayerTensor::parse(&weight.name).is_none_or(used)
     });
-    Ok(())
+    Ok(weights)
 }
 
-/// Returns whether a weight belongs to a block after the first `layers`, which predicts later tokens.
-pub(super) fn is_beyond(weight: &Weight, config: &Config, layers: u32) -> bool {
-    let layer = LayerTensor::parse(&weight.name).and_then(|tensor| tensor.layer.parse().ok());
-    config.predict_layers > 0 && layer.is_some_and(|layer: u32| layer >= layers)
+/// Drops the weights of blocks after the first `layers`, which predict later tokens.
+pub(super) fn drop_beyond(mut weights: Vec<Weight>, layers: u32) -> Vec<Weight> {
+    weights.retain(|weight| {
+        let layer = LayerTensor::parse(&weight.name).and_then(|tensor| tensor.layer.parse().ok());
+        layer.is_none_or(|layer: u32| layer < layers)
+    });
+    weights
 }
 
 /// Parsed name of a layer's tensor, such as `blk.3.attn_qkv.weight`.

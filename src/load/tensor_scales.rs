@@ -115,14 +115,14 @@ impl<'a> TensorScales<'a> {
     /// # Errors
     ///
     /// As for [`scaling`](Self::scaling).
-    pub(super) fn attach(&self, weights: &mut Vec<Weight>) -> Result<()> {
+    pub(super) fn attach(&self, mut weights: Vec<Weight>) -> Result<Vec<Weight>> {
         weights.retain(|weight| !self.contain(&weight.name));
-        for weight in weights {
+        for weight in &mut weights {
             if let Some(scaling) = self.scaling(&weight.name)? {
                 weight.scales = Some(scaling);
             }
         }
-        Ok(())
+        Ok(weights)
     }
 }
 
@@ -168,9 +168,8 @@ mod tests {
     #[test]
     fn scales_of_nvfp4_become_part_of_the_weight() {
         let file = file(&[0.5, -2.0]);
-        let mut weights = weights(&file);
         let scales = TensorScales::of(&file);
-        scales.attach(&mut weights).unwrap();
+        let weights = scales.attach(weights(&file)).unwrap();
         let names: Vec<_> = weights.iter().map(|w| w.name.as_str()).collect();
         let expected = [
             "blk.0.ffn_up_exps.weight",
@@ -191,8 +190,7 @@ mod tests {
     #[test]
     fn halves_of_stacked_matrices_keep_their_scales() {
         let file = file(&[0.5, -2.0]);
-        let mut weights = weights(&file);
-        TensorScales::of(&file).attach(&mut weights).unwrap();
+        let weights = TensorScales::of(&file).attach(weights(&file)).unwrap();
         let [_, second] = [0, 1].map(|n| {
             let rows = 3 * n + 1..3 * n + 3;
             weights[0].slice_rows("part".into(), rows, &file).unwrap()
@@ -206,9 +204,7 @@ mod tests {
     #[test]
     fn rejects_a_wrong_number_of_scales() {
         let file = file(&[1.0; 3]);
-        let e = TensorScales::of(&file)
-            .attach(&mut weights(&file))
-            .unwrap_err();
+        let e = TensorScales::of(&file).attach(weights(&file)).unwrap_err();
         let expected = "tensor blk.0.ffn_up_exps.scale has 3 elements, expected 2 for tensor \
             blk.0.ffn_up_exps.weight";
         assert_eq!(e.message(), expected);

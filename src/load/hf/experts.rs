@@ -279,11 +279,8 @@ mod tests {
     fn reads_widths_of_experts() {
         let widths = |changes: Value| {
             let c = config(changes).unwrap();
-            (
-                c.experts.width,
-                c.experts.shared_width,
-                c.experts.shared_gate,
-            )
+            let e = c.experts;
+            (e.width, e.shared_width, e.shared_gate)
         };
         assert_eq!(widths(json!({})), (8, 0, false));
         assert_eq!(widths(json!({ "n_shared_experts": 2 })), (8, 16, false));

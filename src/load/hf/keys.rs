@@ -330,25 +330,19 @@ mod tests {
     #[test]
     fn reads_hyperparameters_of_old_and_new_files() {
         let c = numbers(&small(json!({}))).unwrap();
-        assert_eq!(
-            (c.layers, c.dim, c.attention.heads, c.attention.kv_heads),
-            (4, 64, 4, 2)
-        );
-        assert_eq!((c.attention.head_dim, c.ffn.width, c.vocab), (16, 96, 288));
+        let a = &c.attention;
+        assert_eq!((c.layers, c.dim, a.heads, a.kv_heads), (4, 64, 4, 2));
+        assert_eq!((a.head_dim, c.ffn.width, c.vocab), (16, 96, 288));
         assert_eq!((c.context, c.rope.rotations[0].theta), (8192, 1e4));
         let wide = numbers(&small(json!({ "head_dim": 32, "model_type": "qwen3" }))).unwrap();
-        assert_eq!(
-            (wide.attention.head_dim, wide.architecture.as_str()),
-            (32, "qwen3")
-        );
+        assert_eq!(wide.architecture, "qwen3");
+        assert_eq!(wide.attention.head_dim, 32);
         let other = numbers(&small(json!({ "model_type": "mistral" }))).unwrap();
         assert_eq!(other.architecture, "llama");
         let floats = json!({ "max_position_embeddings": 4096.0, "rope_theta": 500_000 });
         let floats = numbers(&small(floats)).unwrap();
-        assert_eq!(
-            (floats.context, floats.rope.rotations[0].theta),
-            (4096, 5e5)
-        );
+        assert_eq!(floats.context, 4096);
+        assert_eq!(floats.rope.rotations[0].theta, 5e5);
     }
 
     #[test]
@@ -368,10 +362,8 @@ mod tests {
         };
         assert_eq!(old.rope.rotations[0].scaling, expected);
         let linear = json!({ "rope_scaling": { "type": "linear", "factor": 4 } });
-        let linear = numbers(&small(linear)).unwrap().rope.rotations[0]
-            .scaling
-            .clone();
-        assert_eq!(linear, arch::RopeScaling::Linear { factor: 4.0 });
+        let linear = numbers(&small(linear)).unwrap().rope.rotations;
+        assert_eq!(linear[0].scaling, arch::RopeScaling::Linear { factor: 4.0 });
         let none = json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 7e5 }, "rope_theta": null });
         let none = numbers(&small(none)).unwrap().rope.rotations[0].clone();
         assert_eq!((none.scaling, none.theta), (arch::RopeScaling::None, 7e5));
@@ -399,10 +391,8 @@ mod tests {
         let whole = json!({ "model_type": "ministral3", "num_hidden_layers": 4 });
         let c = numbers(&whole).unwrap();
         let scale = c.attention.query_scale.unwrap();
-        assert_eq!(
-            (scale.beta, scale.length, c.attention.head_dim),
-            (0.1, 16384, 128)
-        );
+        assert_eq!((scale.beta, scale.length), (0.1, 16384));
+        assert_eq!(c.attention.head_dim, 128);
         assert_eq!(c.rope.rotations[0].magnitude(), 1.0);
         let rope = json!({ "rope_type": "yarn", "factor": 4.0, "mscale": 1.0,
             "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.3 });
@@ -435,10 +425,8 @@ mod tests {
             numbers(&all)
         };
         let c = streams(json!({})).unwrap();
-        assert_eq!(
-            (c.layer_embeddings.rows, c.output.logit_cap),
-            (262_144, 30.0)
-        );
+        assert_eq!(c.layer_embeddings.rows, 262_144);
+        assert_eq!(c.output.logit_cap, 30.0);
         assert_eq!((c.ffn.sparsity.len(), c.attention.window), (0, 512));
         let lists = json!({ "intermediate_size": [8, 8, 8, 16, 16], "vocab_size_per_layer_input": 288,
             "activation_sparsity_pattern": [0.5, 0.0, 0.95, 0.0, 0.0] });

@@ -82,10 +82,7 @@ pub(super) fn collect(
         return Ok(weights);
     }
     let config = Config::read(&file.metadata)?;
-    match config.attention.latent {
-        Some(latent) => latent::split(weights, (latent, config.attention.heads), file),
-        None => Ok(weights),
-    }
+    latent::split(weights, &config.attention, file)
 }
 
 /// Fused gate and up projection of a shared feed-forward layer, and its down projection.
