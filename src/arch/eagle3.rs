@@ -50,7 +50,6 @@ pub(crate) const TOKEN_INDEX: &str = "drafter.t2d.weight";
 /// Number of layers of the model whose features the head reads.
 const TAPS: usize = 3;
 
-/// Names in the files of a head.
 impl Eagle3 {
     /// Returns the head with these hyperparameters, of a model with the hyperparameters `model`. `pairs` are those of RoPE
     /// in its files.

@@ -10,8 +10,7 @@ use super::gemma4::{self, attention_input, layer_embedding, layer_embeddings};
 use super::layer_config::SlidingPattern;
 use super::names::{self, Names};
 use super::parts::{self, Layer};
-use crate::op::functions::Activation;
-use crate::op::functions::STREAMS;
+use crate::op::functions::{Activation, STREAMS};
 use crate::plan::builder::{Builder, StreamFactor, X};
 
 pub(super) const ARCH: Arch = Arch {
