@@ -11,7 +11,7 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::{Program, Tensors, Upload};
 use tabla_core::op::table::{BufferId, SlotInfo};
 use tabla_quant::Matrix;
-use tabla_quant::sections::{Section, sections};
+use tabla_quant::{Section, sections};
 
 /// Size of one write to wgpu in bytes.
 const CHUNK_BYTES: usize = 4 << 20;

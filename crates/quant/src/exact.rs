@@ -1,8 +1,9 @@
 //! Encoding without loss: codes whose scales are separate tensors become blocks with the same values.
 
 use super::chunk::{CHUNK, Chunk, GROUP};
+use super::formats::visit;
 use super::matrix::Matrix;
-use super::read::{Floats, Ints, Visit, visit};
+use super::read::{Floats, Ints, Visit};
 use super::{mxfp4, nvfp4, q4_0, q4_1, q5_0, q5_1};
 use half::f16;
 

@@ -6,7 +6,7 @@
 
 use super::chunk::CHUNK;
 use super::iq_grids::{EVEN_SIGNS, IQ2_XS, signed};
-use super::sections::Section::{self, Field, Grid};
+use super::section::Section::{self, Field, Grid};
 use bytemuck::{Pod, Zeroable, cast_mut, cast_slice, from_bytes};
 use tabla_core::scales::f16;
 

@@ -5,10 +5,8 @@
 
 use super::bytes::{map_bytes, nibbles, to_bytes};
 use super::fit;
-use super::sections::{
-    Section::{self, Field},
-    iq4,
-};
+use super::section::Section::{self, Field};
+use super::section::{codes_of, encoded, to_codes};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -99,6 +97,12 @@ const NEAREST: [u8; 481] = {
     }
     nearest
 };
+
+/// Plane of indices into the table.
+pub(crate) fn iq4() -> Section {
+    static CODES: [u8; 256] = codes_of(&VALUES);
+    encoded(4, |q| to_codes(q, &CODES))
+}
 
 /// Sections of the layout on devices.
 pub(crate) fn sections() -> Vec<Section> {

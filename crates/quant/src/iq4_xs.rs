@@ -7,11 +7,9 @@
 
 use super::bytes::{map_bytes, nibbles, scale_bytes};
 use super::chunk::CHUNK;
+use super::iq4_nl::iq4;
 use super::iq4_nl::value;
-use super::sections::{
-    Section::{self, Computed, Field},
-    iq4,
-};
+use super::section::Section::{self, Computed, Field};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;

@@ -11,6 +11,7 @@ mod digits;
 mod exact;
 mod fit;
 mod float;
+mod formats;
 pub mod i2_s;
 pub mod iq1_m;
 pub mod iq1_s;
@@ -22,6 +23,7 @@ pub mod iq3_xxs;
 pub mod iq4_nl;
 pub mod iq4_xs;
 pub mod iq_grids;
+mod layout;
 mod matrix;
 pub mod mxfp4;
 pub mod nvfp4;
@@ -39,96 +41,19 @@ pub mod q6_k;
 pub mod q8_0;
 pub mod q8_k;
 mod read;
-pub mod sections;
+mod section;
 pub mod tq1_0;
 pub mod tq2_0;
 
 pub use chunk::{CHUNK, Chunk, GROUP};
 pub use digits::one_scale;
 pub use exact::{EXACT_TYPES, encode_exact};
+pub use formats::{Encode, encoder, sections, visit};
 pub use matrix::Matrix;
-pub use read::{Floats, Ints, Visit, visit};
-use sections::Section;
+pub use read::{Floats, Ints, Visit};
+pub use section::Section;
 use tabla_core::dtype::DType;
 pub use tabla_core::scales::Scales;
-
-/// Block formats, whose rows are whole blocks: `type: file, elements of a block, minima`, and the encoder if there is
-/// one.
-macro_rules! blocks {
-    ($($name:ident: $file:ident, $elements:literal, $min:literal $(, $encode:path)?;)+) => {
-        $(
-            struct $name;
-
-            impl Ints for $name {
-                const MIN: bool = $min;
-
-                #[inline(always)]
-                fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
-                    const N: usize = $elements;
-                    let bytes = &m.row(row)[first / N * $file::BYTES..];
-                    let blocks = bytes.as_chunks::<{ $file::BYTES }>().0.iter();
-                    let q = out.q.as_chunks_mut::<N>().0.iter_mut();
-                    let scales = out.scale.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
-                    let mins = out.min.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
-                    for (((block, q), scale), min) in blocks.zip(q).zip(scales).zip(mins) {
-                        $file::unpack(block, q, scale, min);
-                    }
-                }
-            }
-        )+
-
-        /// Calls the visitor with the block format of a storage type.
-        fn visit_blocks<V: Visit>(dtype: DType, v: V) -> std::result::Result<V::Out, V> {
-            match dtype {
-                $(DType::$name => Ok(v.ints::<$name>()),)+
-                _ => Err(v),
-            }
-        }
-
-        /// Returns the sections of a block format on devices.
-        fn block_sections(dtype: DType) -> Option<Vec<Section>> {
-            match dtype {
-                $(DType::$name => Some($file::sections()),)+
-                _ => None,
-            }
-        }
-
-        /// Returns the encoder of a block format.
-        fn block_encoder(dtype: DType) -> Option<Encode> {
-            match dtype {
-                $($(DType::$name => Some(|x, w, out| encode_blocks(x, w, out, $encode)),)?)+
-                _ => None,
-            }
-        }
-    };
-}
-blocks! {
-    Q4_0: q4_0, 32, false, q4_0::encode;
-    Q4_1: q4_1, 32, true, q4_1::encode;
-    Q5_0: q5_0, 32, false, q5_0::encode;
-    Q5_1: q5_1, 32, true, q5_1::encode;
-    Q8_0: q8_0, 32, false, q8_0::encode;
-    Q2K: q2_k, 256, true, q2_k::encode;
-    Q3K: q3_k, 256, false, q3_k::encode;
-    Q4K: q4_k, 256, true, q4_k::encode;
-    Q5K: q5_k, 256, true, q5_k::encode;
-    Q6K: q6_k, 256, false, q6_k::encode;
-    Q8K: q8_k, 256, false;
-    Iq1S: iq1_s, 256, false;
-    Iq1M: iq1_m, 256, false;
-    Iq2Xxs: iq2_xxs, 256, false;
-    Iq2Xs: iq2_xs, 256, false;
-    Iq2S: iq2_s, 256, false;
-    Iq3Xxs: iq3_xxs, 256, false;
-    Iq3S: iq3_s, 256, false;
-    Iq4Nl: iq4_nl, 32, false, iq4_nl::encode;
-    Iq4Xs: iq4_xs, 256, false;
-    Mxfp4: mxfp4, 32, false;
-    Q1_0: q1_0, 128, false, q1_0::encode;
-    Q2_0: q2_0, 64, false, q2_0::encode;
-    Tq1_0: tq1_0, 256, false, tq1_0::encode;
-    Tq2_0: tq2_0, 256, false, tq2_0::encode;
-}
 
 /// Decodes a row of `row.len()` numbers. `bytes` must be a matrix of one row; for `I2_S`, a whole
 /// tensor.
@@ -193,43 +118,6 @@ pub fn encode_row(dtype: DType, row: &[f32], bytes: &mut Vec<u8>) {
         panic!("no encoder for {dtype}");
     };
     encode(row, None, bytes);
-}
-
-/// Function that encodes a row and appends its bytes. The optional importance of each element
-/// weights its error. Panics if the row is not a whole number of blocks.
-pub type Encode = fn(row: &[f32], importance: Option<&[f32]>, bytes: &mut Vec<u8>);
-
-/// Returns the encoder of a type; `None` if it can only be decoded. For `i2_s`, whose rows are not
-/// encoded separately, see [`i2_s::encode`].
-pub fn encoder(dtype: DType) -> Option<Encode> {
-    match dtype {
-        DType::F32 => Some(|x, _, out| float::encode_f32(x, out)),
-        DType::F16 => Some(|x, _, out| float::encode_f16(x, out)),
-        DType::Bf16 => Some(|x, _, out| float::encode_bf16(x, out)),
-        _ => block_encoder(dtype),
-    }
-}
-
-/// Encodes a block of `N` elements, with the optional importance of each.
-type EncodeBlock<const BYTES: usize, const N: usize> =
-    fn(&[f32; N], Option<&[f32; N]>) -> [u8; BYTES];
-
-fn encode_blocks<const BYTES: usize, const N: usize>(
-    row: &[f32],
-    importance: Option<&[f32]>,
-    bytes: &mut Vec<u8>,
-    encode: EncodeBlock<BYTES, N>,
-) {
-    let (blocks, []) = row.as_chunks() else {
-        panic!(
-            "{} numbers are not a multiple of the block size {N}",
-            row.len()
-        );
-    };
-    let importance = importance.map(|w| w.as_chunks().0);
-    for (i, block) in blocks.iter().enumerate() {
-        bytes.extend_from_slice(&encode(block, importance.map(|w| &w[i])));
-    }
 }
 
 /// Decodes some blocks.

@@ -4,10 +4,8 @@
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
 use super::bytes::{map_bytes, nibbles, to_bytes};
-use super::sections::{
-    Section::{self, Field},
-    fp4,
-};
+use super::section::Section::{self, Field};
+use super::section::{codes_of, encoded, to_codes};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 
@@ -62,6 +60,12 @@ pub(super) fn pack(e: u8, pairs: &[u8; ELEMENTS / 2]) -> [u8; BYTES] {
         e,
         qs: from_fn(|i| element(i) | element(i + ELEMENTS / 2) << 4),
     })
+}
+
+/// Plane of 4-bit floats.
+pub(crate) fn fp4() -> Section {
+    static CODES: [u8; 256] = codes_of(&DOUBLED);
+    encoded(4, |q| to_codes(q, &CODES))
 }
 
 /// Sections of the layout on devices.

@@ -3,7 +3,7 @@
 //! Bit `i % 8` of byte `i / 8` is the sign of element `i`: 1 is `d`, 0 is `-d`.
 
 use super::bytes::to_bytes;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     signs,
 };

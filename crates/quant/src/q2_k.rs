@@ -7,7 +7,7 @@
 use super::bytes::{ONES, map_words, scale_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::fit;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     plane,
 };

@@ -4,7 +4,7 @@
 
 use super::bytes::{nibbles, sub_bytes, to_bytes};
 use super::fit;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     plane,
 };

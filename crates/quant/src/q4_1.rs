@@ -5,7 +5,7 @@
 
 use super::bytes::{nibbles, to_bytes};
 use super::fit;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     plane,
 };

@@ -6,7 +6,7 @@
 
 use super::bytes::{HIGH_BITS, ONES, nibbles, sub_bytes, to_bytes};
 use super::fit;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     plane,
 };

@@ -6,7 +6,7 @@
 use super::bytes::{nibbles, to_bytes};
 use super::fit;
 use super::q5_0::{fifth_bits, pack_fifth_bits};
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     plane,
 };

@@ -8,7 +8,7 @@ use super::chunk::CHUNK;
 use super::fit;
 use super::q4_k::scales_and_mins;
 use super::q4_k::{self, Scales};
-use super::sections::{
+use super::section::{
     Section::{self, Computed, Field},
     plane,
 };

@@ -6,7 +6,7 @@
 
 use super::bytes::{ONES, map_words2, scale_bytes, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     plane,
 };

@@ -1,6 +1,6 @@
 //! `Q8_0`: an f16 scale `d`, then 32 signed bytes `q`; `x = d q` (`block_q8_0` in ggml-common.h).
 
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     plane,
 };

@@ -2,7 +2,7 @@
 //! does not need (`block_q8_K` in ggml-common.h).
 
 use super::chunk::CHUNK;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     plane,
 };

@@ -6,7 +6,7 @@
 
 use super::bytes::map_bytes;
 use super::chunk::CHUNK;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     ternary,
 };

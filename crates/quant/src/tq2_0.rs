@@ -4,7 +4,7 @@
 
 use super::bytes::{ONES, map_words, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
-use super::sections::{
+use super::section::{
     Section::{self, Field},
     ternary,
 };

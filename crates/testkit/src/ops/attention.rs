@@ -360,7 +360,7 @@ impl Tested for kind::Attention {
     /// Groups of 1 to 7, heads that are not a multiple of the vector width, several panels and blocks,
     /// contexts with a partial page, windows whose ring wraps within a batch, a panel and a block.
     const CASES: &'static [Case] = &[
-        attention_case!("one", F32, 1/1 at 0 of 1, 1/1 x 1),
+        attention_case!("one", F32, 1/1 at 0 of 1, 1/1 x 2),
         attention_case!("first position", F16, 1/1 at 0 of 8, 4/2 x 16),
         attention_case!("odd head", F32, 3/2 at 4 of 16, 6/2 x 10),
         attention_case!("odd head", F16, 3/3 at 4 of 16, 3/3 x 6),

@@ -6,134 +6,19 @@
 //! that each is aligned. Rows of a row range have the same layout as in the whole matrix.
 
 use super::chunk::{CHUNK, Chunk};
+use super::formats::visit;
 use super::matrix::Matrix;
-use super::read::{Floats, Ints, Visit, visit};
-use super::{block_sections, iq4_nl, mxfp4, one_scale};
+use super::one_scale;
+use super::read::{Floats, Ints, Visit};
+use super::section::Section;
 use bytemuck::{cast, cast_slice, cast_slice_mut};
 use std::array::from_fn;
-use std::ops::Range;
 use tabla_core::dtype::DType;
 
 /// Number of columns of a column block.
 const COL_BLOCK: usize = 32;
 /// Size of a load of one invocation in bytes.
 const LOAD_BYTES: usize = 16;
-/// Scale group that spans a whole row.
-const ROW: usize = usize::MAX;
-
-/// A section of a weight.
-#[derive(Debug)]
-pub enum Section {
-    /// Codebook (grid) of the type.
-    Grid(&'static [u8]),
-    /// `bits` bits of every code, starting at bit `shift`. `encode` converts decoded integers to
-    /// codes.
-    Plane {
-        /// First bit.
-        shift: u32,
-        /// Number of bits.
-        bits: usize,
-        /// Conversion of the decoded integers, in place; `None`: they are the codes.
-        encode: Option<fn(&mut [u8])>,
-    },
-    /// Elements in the encoding of the file. Each column block is split into `parts`: a row stores
-    /// the first part of all blocks, then the second part of all blocks, and so on.
-    Numbers {
-        /// Number of parts.
-        parts: usize,
-    },
-    /// This byte range of every quantization block.
-    Field(Range<usize>),
-    /// A number of bytes computed from every quantization block.
-    Computed(usize, fn(&[u8], &mut Vec<u8>)),
-    /// For each group of `columns` columns an f32 scale, and an f32 bias if `numbers` is 2.
-    Scales {
-        /// Number of columns of a group.
-        columns: usize,
-        /// 1, or 2 with biases.
-        numbers: usize,
-    },
-    /// The single f32 scale of the tensor.
-    Scale,
-}
-
-/// Returns the sections of a type in storage order.
-pub fn sections(dtype: DType) -> Vec<Section> {
-    match dtype {
-        DType::F16 | DType::Bf16 => vec![Section::Numbers { parts: 4 }],
-        DType::E4m3 => vec![Section::Numbers { parts: 2 }, scales(32, 1)],
-        DType::Nvfp4 => vec![fp4(), scales(ROW, 1), Section::Field(0..4)],
-        DType::I2S => vec![ternary(), Section::Scale],
-        DType::Ternary => vec![ternary(), scales(ROW, 1)],
-        DType::E2m1 => vec![fp4(), scales(16, 1)],
-        DType::I8 => vec![plane(0, 8), scales(32, 1)],
-        DType::Affine2 => vec![plane(0, 2), scales(32, 2)],
-        DType::Affine3 => vec![plane(0, 2), plane(2, 1), scales(32, 2)],
-        DType::Affine4 => vec![plane(0, 4), scales(32, 2)],
-        DType::Affine5 => vec![plane(0, 4), plane(4, 1), scales(32, 2)],
-        DType::Affine6 => vec![plane(0, 4), plane(4, 2), scales(32, 2)],
-        DType::Affine8 => vec![plane(0, 8), scales(32, 2)],
-        _ => block_sections(dtype).unwrap_or_else(|| vec![Section::Numbers { parts: 1 }]),
-    }
-}
-
-pub(crate) fn plane(shift: u32, bits: usize) -> Section {
-    let encode = None;
-    Section::Plane {
-        shift,
-        bits,
-        encode,
-    }
-}
-
-/// Returns a plane of `bits`-bit codes computed by `encode`.
-fn encoded(bits: usize, encode: fn(&mut [u8])) -> Section {
-    Section::Plane {
-        shift: 0,
-        bits,
-        encode: Some(encode),
-    }
-}
-
-/// Returns a plane of ternary values plus 1.
-pub(crate) fn ternary() -> Section {
-    encoded(2, |q| q.iter_mut().for_each(|q| *q = q.wrapping_add(1)))
-}
-
-/// Returns a plane of signs: 1 is positive.
-pub(crate) fn signs() -> Section {
-    encoded(1, |q| q.iter_mut().for_each(|q| *q = u8::from(*q < 0x80)))
-}
-
-pub(crate) fn iq4() -> Section {
-    static CODES: [u8; 256] = codes_of(&iq4_nl::VALUES);
-    encoded(4, |q| to_codes(q, &CODES))
-}
-
-pub(crate) fn fp4() -> Section {
-    static CODES: [u8; 256] = codes_of(&mxfp4::DOUBLED);
-    encoded(4, |q| to_codes(q, &CODES))
-}
-
-fn scales(columns: usize, numbers: usize) -> Section {
-    Section::Scales { columns, numbers }
-}
-
-/// Replaces values by their codes.
-fn to_codes(q: &mut [u8], codes: &[u8; 256]) {
-    q.iter_mut().for_each(|q| *q = codes[usize::from(*q)]);
-}
-
-/// Returns the inverse of a value table: the first code of each value.
-const fn codes_of(values: &[i8]) -> [u8; 256] {
-    let mut codes = [0; 256];
-    let mut rest = values;
-    while let [first @ .., last] = rest {
-        codes[last.cast_unsigned() as usize] = first.len().to_le_bytes()[0];
-        rest = first;
-    }
-    codes
-}
 
 impl Section {
     /// Returns the size of the section in bytes.
@@ -258,6 +143,9 @@ fn split(row: &[u8], block_bytes: usize, part_bytes: usize, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::sections;
+    use crate::section::codes_of;
+    use crate::{iq4_nl, mxfp4};
     use tabla_core::op::list::Op;
     use tabla_core::op::table::KernelId;
 
