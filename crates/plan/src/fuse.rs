@@ -155,23 +155,16 @@ fn params<P: Pod>(node: &Node) -> P {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
-    use tabla_core::dtype::DType;
+    use crate::builder::{Builder, Weights};
+    use crate::fixture::{F32s, shape};
     use tabla_core::op::functions::Activation;
-    use tabla_core::op::pages::Pages;
 
     /// Square matrices, and a vector `n`.
-    struct Square(u32);
-    impl Weights for Square {
-        fn find(&self, name: &str) -> Option<WeightInfo> {
-            Some(WeightInfo {
-                index: u32::from(name == "n"),
-                dtype: DType::F32,
-                rows: if name == "n" { 1 } else { self.0 },
-                cols: self.0,
-                scale: None,
-            })
-        }
+    fn square(dim: u32) -> impl Weights {
+        F32s(move |name: &str| match name {
+            "n" => [1, 1, dim],
+            _ => [0, dim, dim],
+        })
     }
 
     type Emit = fn(&mut Builder<'_>, u32);
@@ -182,7 +175,7 @@ mod tests {
     }
 
     fn ops_with(fusion: Fusion, [dim, tokens]: [u32; 2], emit: Emit) -> [Vec<&'static str>; 2] {
-        let weights = Square(dim);
+        let weights = square(dim);
         let mut b = Builder::new(&weights, shape(tokens));
         emit(&mut b, dim);
         let mut graph = b.finish().expect("the weights fit");
@@ -202,19 +195,6 @@ mod tests {
 
     fn names(graph: &Graph) -> Vec<&'static str> {
         graph.nodes.iter().map(|node| node.op.name()).collect()
-    }
-
-    fn shape(tokens: u32) -> Shape {
-        Shape {
-            name: "fuse",
-            tokens,
-            logits: LogitRows::Last,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], tokens),
-            cache: DType::F32,
-            part: 0,
-        }
     }
 
     /// Emits a feed-forward layer.
@@ -297,26 +277,16 @@ mod tests {
     #[test]
     fn norms_per_head_are_not_fused() {
         // Two heads per row.
-        struct Heads;
-        impl Weights for Heads {
-            fn find(&self, name: &str) -> Option<WeightInfo> {
-                let half = WeightInfo {
-                    cols: 8,
-                    ..Square(16).find(name)?
-                };
-                if name == "n" {
-                    Some(half)
-                } else {
-                    Square(16).find(name)
-                }
-            }
-        }
+        let heads = F32s(|name: &str| match name {
+            "n" => [1, 1, 8],
+            _ => [0, 16, 16],
+        });
         let norm = |b: &mut Builder<'_>| {
             let (w, n, h) = (b.weight("w", 16, 16), b.vector("n", 8), b.input("h", 16));
             let x = b.rms_norm(h, n, 1e-5);
             b.mat("y", w, x);
         };
-        assert_eq!(names_of(&Heads, norm), ["rms_norm", "gemv"]);
+        assert_eq!(names_of(&heads, norm), ["rms_norm", "gemv"]);
     }
 
     #[test]
@@ -327,13 +297,13 @@ mod tests {
             b.end_of_layer(x);
             b.mat("y", w, x);
         };
-        assert_eq!(names_of(&Square(8), layer), ["rms_norm", "gemv"]);
+        assert_eq!(names_of(&square(8), layer), ["rms_norm", "gemv"]);
         // No reader.
         let last = |b: &mut Builder<'_>| {
             let (n, h) = (b.vector("n", 8), b.input("h", 8));
             b.rms_norm(h, n, 1e-5);
         };
-        assert_eq!(names_of(&Square(8), last), ["rms_norm"]);
+        assert_eq!(names_of(&square(8), last), ["rms_norm"]);
     }
 
     #[test]
@@ -345,7 +315,7 @@ mod tests {
             b.scale(h, 2.0);
             b.mat("z", w, x);
         };
-        let names = names_of(&Square(8), between);
+        let names = names_of(&square(8), between);
         assert_eq!(names, ["rms_norm", "gemv", "scale", "gemv"]);
     }
 }

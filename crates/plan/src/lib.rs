@@ -3,6 +3,8 @@
 //! kernels and computes grids.
 
 pub mod builder;
+#[cfg(test)]
+mod fixture;
 mod fuse;
 mod place;
 mod select;

@@ -361,33 +361,21 @@ impl<'a> Pass<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{
-        Builder, LogitRows, Router, RouterVectors, Shape, WeightInfo, Weights, X,
-    };
+    use crate::builder::{Builder, LogitRows, Router, RouterVectors, Shape, Weights, X};
+    use crate::fixture::{F32s, shape};
     use tabla_core::op::functions::Activation;
-    use tabla_core::op::pages::Pages;
 
     const DIM: u32 = 8;
     const EXPERTS: u32 = 4;
 
     /// Square matrices, a router, experts, and vectors `n`.
-    struct Moe;
-    impl Weights for Moe {
-        fn find(&self, name: &str) -> Option<WeightInfo> {
-            let (index, rows) = match name {
-                "n" => (0, 1),
-                "router" => (1, EXPERTS),
-                "experts" => (2, EXPERTS * DIM),
-                _ => (3, DIM),
-            };
-            Some(WeightInfo {
-                index,
-                dtype: DType::F32,
-                rows,
-                cols: DIM,
-                scale: None,
-            })
-        }
+    fn moe() -> impl Weights {
+        F32s(|name: &str| match name {
+            "n" => [0, 1, DIM],
+            "router" => [1, EXPERTS, DIM],
+            "experts" => [2, EXPERTS * DIM, DIM],
+            _ => [3, DIM, DIM],
+        })
     }
 
     /// `h += experts(norm h) + shared(norm h)`
@@ -412,16 +400,11 @@ mod tests {
     /// Returns a graph of two layers and the norm after them.
     fn graph(tokens: u32, layers: u32) -> Graph {
         let shape = Shape {
-            name: "moe",
-            tokens,
             logits: LogitRows::All,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], tokens),
-            cache: DType::F32,
-            part: 0,
+            ..shape(tokens)
         };
-        let mut b = Builder::new(&Moe, shape);
+        let moe = moe();
+        let mut b = Builder::new(&moe, shape);
         let shared = b.weight("shared", DIM, DIM);
         let h = b.embed(shared);
         layer(&mut b, h);
@@ -523,16 +506,11 @@ mod tests {
     #[test]
     fn matrices_of_heads_are_not_routed() {
         let shape = Shape {
-            name: "heads",
-            tokens: 1,
             logits: LogitRows::All,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], 1),
-            cache: DType::F32,
-            part: 0,
+            ..shape(1)
         };
-        let mut b = Builder::new(&Moe, shape);
+        let moe = moe();
+        let mut b = Builder::new(&moe, shape);
         let experts = b.weight("experts", EXPERTS * DIM, DIM);
         let x = b.input("x", EXPERTS * DIM);
         let routes = b.head_routes(EXPERTS);

@@ -127,38 +127,29 @@ fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<Dispatch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{Builder, Heads, LogitRows, Scores, Shape, WeightInfo, Weights};
+    use crate::builder::{Builder, Heads, Scores, Shape, WeightInfo};
+    use crate::fixture::{Same, shape};
     use tabla_core::device::ProblemSize;
     use tabla_core::dtype::DType;
     use tabla_core::op::pages::Pages;
 
-    /// Matrix of 64 rows and 32 columns.
-    struct Matrix;
-    impl Weights for Matrix {
-        fn find(&self, _: &str) -> Option<WeightInfo> {
-            Some(WeightInfo {
-                index: 0,
-                dtype: DType::Q8_0,
-                rows: 64,
-                cols: 32,
-                scale: None,
-            })
-        }
-    }
+    const MATRIX: Same = Same(WeightInfo {
+        index: 0,
+        dtype: DType::Q8_0,
+        rows: 64,
+        cols: 32,
+        scale: None,
+    });
 
     /// Returns the kernels of a product and of attention.
     fn kernels(tokens: u32, head_dim: u32, profile: &Profile) -> [String; 2] {
         let shape = Shape {
-            name: "test",
-            tokens,
-            logits: LogitRows::Last,
-            sequences: 1,
             context: 64,
             pages: Pages::new(1, 64, &[], tokens),
             cache: DType::F16,
-            part: 0,
+            ..shape(tokens)
         };
-        let mut b = Builder::new(&Matrix, shape);
+        let mut b = Builder::new(&MATRIX, shape);
         let w = b.weight("w", 64, 32);
         let x = b.input("x", 32);
         b.mat("y", w, x);

@@ -60,36 +60,13 @@ fn live_ranges(graph: &Graph) -> Vec<Option<(usize, usize)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
-    use tabla_core::dtype::DType;
-    use tabla_core::op::pages::Pages;
-
-    struct Square;
-    impl Weights for Square {
-        fn find(&self, _: &str) -> Option<WeightInfo> {
-            Some(WeightInfo {
-                index: 0,
-                dtype: DType::F32,
-                rows: 8,
-                cols: 8,
-                scale: None,
-            })
-        }
-    }
+    use crate::builder::Builder;
+    use crate::fixture::{SQUARE, shape};
 
     #[test]
     fn chain_of_products_needs_two_buffers() {
-        let shape = Shape {
-            name: "chain",
-            tokens: 1,
-            logits: LogitRows::Last,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], 1),
-            cache: DType::F32,
-            part: 0,
-        };
-        let mut b = Builder::new(&Square, shape);
+        let shape = shape(1);
+        let mut b = Builder::new(&SQUARE, shape);
         let w = b.weight("w", 8, 8);
         let mut x = b.embed(w);
         for _ in 0..5 {

@@ -183,39 +183,19 @@ fn edit<P: Pod>(node: &mut Node, change: impl FnOnce(&mut P)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
-    use tabla_core::dtype::DType;
+    use crate::builder::Builder;
+    use crate::fixture::{F32s, shape};
     use tabla_core::op::operands::WEIGHT;
-    use tabla_core::op::pages::Pages;
-
-    /// Three layers with a square matrix, and a tied embedding of 200 rows.
-    struct Tied;
-    impl Weights for Tied {
-        fn find(&self, name: &str) -> Option<WeightInfo> {
-            let (index, rows) = if name == "embd" { (0, 200) } else { (1, 8) };
-            Some(WeightInfo {
-                index,
-                dtype: DType::F32,
-                rows,
-                cols: 8,
-                scale: None,
-            })
-        }
-    }
 
     #[test]
     fn splitting_preserves_command_indices() {
-        let shape = Shape {
-            name: "tied",
-            tokens: 1,
-            logits: LogitRows::Last,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], 1),
-            cache: DType::F32,
-            part: 0,
-        };
-        let mut b = Builder::new(&Tied, shape);
+        let shape = shape(1);
+        // Three layers with a square matrix, and a tied embedding of 200 rows.
+        let tied = F32s(|name: &str| match name {
+            "embd" => [0, 200, 8],
+            _ => [1, 8, 8],
+        });
+        let mut b = Builder::new(&tied, shape);
         let embd = b.weight("embd", 200, 8);
         let mut h = b.embed(embd);
         for _ in 0..3 {

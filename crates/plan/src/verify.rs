@@ -142,39 +142,16 @@ fn check_command(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
-    use tabla_core::dtype::DType;
+    use crate::builder::{Builder, LogitMap};
+    use crate::fixture::{SQUARE, shape};
     use tabla_core::error::ErrorKind;
     use tabla_core::op::operands::gemv;
-    use tabla_core::op::pages::Pages;
     use tabla_core::op::sampler::SamplerKind;
     use tabla_core::op::table::Slot;
 
-    struct Square;
-    impl Weights for Square {
-        fn find(&self, _: &str) -> Option<WeightInfo> {
-            Some(WeightInfo {
-                index: 0,
-                dtype: DType::F32,
-                rows: 8,
-                cols: 8,
-                scale: None,
-            })
-        }
-    }
-
     fn table() -> Table {
-        let shape = Shape {
-            name: "test",
-            tokens: 1,
-            logits: LogitRows::Last,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], 1),
-            cache: DType::F32,
-            part: 0,
-        };
-        let mut b = Builder::new(&Square, shape);
+        let shape = shape(1);
+        let mut b = Builder::new(&SQUARE, shape);
         let w = b.weight("w", 8, 8);
         let h = b.embed(w);
         let y = b.mat("y", w, h);

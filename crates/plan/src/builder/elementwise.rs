@@ -323,35 +323,12 @@ impl Builder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{LogitRows, Shape, WeightInfo, Weights};
-    use tabla_core::dtype::DType;
-    use tabla_core::op::pages::Pages;
-
-    struct One;
-    impl Weights for One {
-        fn find(&self, _: &str) -> Option<WeightInfo> {
-            Some(WeightInfo {
-                index: 0,
-                dtype: DType::F32,
-                rows: 1,
-                cols: 5,
-                scale: None,
-            })
-        }
-    }
+    use crate::fixture::{F32s, shape};
 
     fn check_rejected(emit: impl Fn(&mut Builder<'_>), words: &str) {
-        let shape = Shape {
-            name: "test",
-            tokens: 2,
-            logits: LogitRows::Last,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], 2),
-            cache: DType::F32,
-            part: 0,
-        };
-        let mut b = Builder::new(&One, shape);
+        let shape = shape(2);
+        let vector = F32s(|_: &str| [0, 1, 5]);
+        let mut b = Builder::new(&vector, shape);
         emit(&mut b);
         let error = b.finish().expect_err(words);
         assert!(error.message().contains(words), "{error}");

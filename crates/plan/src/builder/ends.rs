@@ -305,36 +305,17 @@ fn words_of<T>() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{Shape, WeightInfo, Weights};
+    use crate::builder::Shape;
+    use crate::fixture::{SQUARE, shape};
     use tabla_core::op::operands::gemv;
-    use tabla_core::op::pages::Pages;
-
-    struct Square;
-    impl Weights for Square {
-        fn find(&self, _: &str) -> Option<WeightInfo> {
-            Some(WeightInfo {
-                index: 0,
-                dtype: DType::F32,
-                rows: 8,
-                cols: 8,
-                scale: None,
-            })
-        }
-    }
 
     /// Returns the operations after the product, and the work of each.
     fn ops_after_product(rows: LogitRows, map: LogitMap) -> Vec<(Op, [u32; 2])> {
         let shape = Shape {
-            name: "test",
-            tokens: 3,
             logits: rows,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], 3),
-            cache: DType::F32,
-            part: 0,
+            ..shape(3)
         };
-        let mut b = Builder::new(&Square, shape);
+        let mut b = Builder::new(&SQUARE, shape);
         let x = b.input("x", 8);
         let (w, x) = (b.weight("w", 8, 8), b.logit_rows(x));
         b.logits(w, x, map);

@@ -242,28 +242,11 @@ impl Builder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{LogitRows, Shape, WeightInfo, Weights};
-    use tabla_core::op::pages::Pages;
-
-    struct NoWeights;
-    impl Weights for NoWeights {
-        fn find(&self, _: &str) -> Option<WeightInfo> {
-            None
-        }
-    }
+    use crate::fixture::{SQUARE, shape};
 
     fn check_rejected(emit: impl Fn(&mut Builder<'_>), words: &str) {
-        let shape = Shape {
-            name: "test",
-            tokens: 2,
-            logits: LogitRows::Last,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], 2),
-            cache: DType::F32,
-            part: 0,
-        };
-        let mut b = Builder::new(&NoWeights, shape);
+        let shape = shape(2);
+        let mut b = Builder::new(&SQUARE, shape);
         emit(&mut b);
         let error = b.finish().expect_err(words);
         assert!(error.message().contains(words), "{error}");

@@ -51,35 +51,21 @@ impl Builder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{LogitRows, Shape, WeightInfo, Weights};
-    use tabla_core::op::pages::Pages;
+    use crate::builder::WeightInfo;
+    use crate::fixture::{Same, shape};
 
-    struct Digits;
-    impl Weights for Digits {
-        fn find(&self, _: &str) -> Option<WeightInfo> {
-            Some(WeightInfo {
-                index: 0,
-                dtype: DType::I2S,
-                rows: 96,
-                cols: 96,
-                scale: Some(0.5),
-            })
-        }
-    }
+    const DIGITS: Same = Same(WeightInfo {
+        index: 0,
+        dtype: DType::I2S,
+        rows: 96,
+        cols: 96,
+        scale: Some(0.5),
+    });
 
     #[test]
     fn rows_are_quantized_once_until_they_change() {
-        let shape = Shape {
-            name: "ternary",
-            tokens: 1,
-            logits: LogitRows::Last,
-            sequences: 1,
-            context: 8,
-            pages: Pages::new(1, 8, &[], 1),
-            cache: DType::F32,
-            part: 0,
-        };
-        let mut b = Builder::new(&Digits, shape);
+        let shape = shape(1);
+        let mut b = Builder::new(&DIGITS, shape);
         let w = b.weight("w", 96, 96);
         let x = b.input("x", 96);
         let q = b.mat("q", w, x);
