@@ -1,7 +1,7 @@
 //! The list of generated files.
 
 use crate::tree::{Generated, Result, root};
-use crate::{header, operations, options};
+use crate::{header, modules, operations, options};
 use std::fmt::Write as _;
 
 /// The C header.
@@ -16,7 +16,12 @@ pub fn generated() -> impl Iterator<Item = Generated> {
         path: "docs/OPS.md",
         text: operations::operations,
     };
-    options::FILES.iter().copied().chain([HEADER, operations])
+    let modules = Generated {
+        path: "docs/modules.md",
+        text: modules::modules,
+    };
+    let files = options::FILES.iter().copied();
+    files.chain([HEADER, operations, modules])
 }
 
 /// Writes all generated files that are out of date. Returns a report.

@@ -6,6 +6,7 @@ mod generated;
 mod header;
 mod header_groups;
 mod install;
+mod modules;
 mod operations;
 mod options;
 mod size;

@@ -8,7 +8,7 @@ use xtask::{affected, bless, exhaustive, install, size};
 const USAGE: &str = "\
 cargo xtask affected [BASE]  Run the tests that cover the files that differ from a commit,
                             by default the last one
-cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md, types of options
+cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md, docs/modules.md, types of options
 cargo xtask exhaustive       Run the tests with all kernel variants, storage types and replay modes,
                             and loom's tests in every interleaving
 cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
