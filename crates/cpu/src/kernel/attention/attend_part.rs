@@ -5,14 +5,13 @@
 //! [`attention`](super::attention); this kernel is for tables planned for a GPU.
 
 use super::pages::Pages;
-use super::register_tiles::{CacheType, F16, F32, Q8_0};
+use super::register_tiles::{CacheType, with_cache_type};
 use crate::kernel::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
 use std::marker::PhantomData;
-use tabla_core::dtype::DType;
-use tabla_core::error::{Result, bail};
+use tabla_core::error::Result;
 use tabla_core::op::kind;
 use tabla_core::op::operands::attend_part::AT;
 use tabla_core::op::params::attend_part::Params;
@@ -80,11 +79,7 @@ impl Link for kind::AttendPart {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
         let split = Split::Rows(p.heads as usize);
-        match request.variant {
-            Some(DType::F32) => Ok(request.scalar::<AttendPart<F32>>(split, p.tokens)),
-            Some(DType::F16) => Ok(request.scalar::<AttendPart<F16>>(split, p.tokens)),
-            Some(DType::Q8_0) => Ok(request.scalar::<AttendPart<Q8_0>>(split, p.tokens)),
-            other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
-        }
+        with_cache_type!(request, |C| request
+            .scalar::<AttendPart<C>>(split, p.tokens))
     }
 }

@@ -3,15 +3,14 @@
 //! A unit is a token.
 
 use super::pages::Pages;
-use super::register_tiles::{CacheType, F16, F32, Q8_0};
+use super::register_tiles::{CacheType, with_cache_type};
 use super::scores;
 use crate::kernel::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
 use std::marker::PhantomData;
-use tabla_core::dtype::DType;
-use tabla_core::error::{Result, bail};
+use tabla_core::error::Result;
 use tabla_core::op::kind;
 use tabla_core::op::operands::attention_scores::AT;
 use tabla_core::op::params::attention_scores::Params;
@@ -44,12 +43,7 @@ impl<C: CacheType> Kernel for AttentionScores<C> {
 
 impl Link for kind::AttentionScores {
     fn link(request: &Request<'_>) -> Result<Launch> {
-        match request.variant {
-            Some(DType::F32) => Ok(of_cache::<F32>(request)),
-            Some(DType::F16) => Ok(of_cache::<F16>(request)),
-            Some(DType::Q8_0) => Ok(of_cache::<Q8_0>(request)),
-            other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
-        }
+        with_cache_type!(request, |C| of_cache::<C>(request))
     }
 }
 

@@ -5,15 +5,14 @@
 
 use super::key_blocks::{self, HeadGroup, KvBlock, Queries, TOKENS};
 use super::pages::{Pages, runs};
-use super::register_tiles::{Cache, CacheType, F16, F32, Q8_0};
+use super::register_tiles::{Cache, CacheType, with_cache_type};
 use crate::kernel::{Join, Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, Uses};
 use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
-use tabla_core::dtype::DType;
-use tabla_core::error::{Result, bail};
+use tabla_core::error::Result;
 use tabla_core::op::kind;
 use tabla_core::op::operands::attention::{AT, COUNT};
 use tabla_core::op::params::attention::Params;
@@ -242,12 +241,7 @@ impl<C: CacheType> Kernel for JoinBlocks<C> {
 
 impl Link for kind::Attention {
     fn link(request: &Request<'_>) -> Result<Launch> {
-        match request.variant {
-            Some(DType::F32) => of_cache::<F32>(request),
-            Some(DType::F16) => of_cache::<F16>(request),
-            Some(DType::Q8_0) => of_cache::<Q8_0>(request),
-            other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
-        }
+        with_cache_type!(request, |C| of_cache::<C>(request)?)
     }
 }
 

@@ -142,6 +142,30 @@ impl CacheType for Q8_0 {
     }
 }
 
+/// Evaluates an expression with the type of a KV cache as `C`, the storage type of a request.
+macro_rules! with_cache_type {
+    ($request:expr, |$cache:ident| $launch:expr) => {
+        match $request.variant {
+            Some(::tabla_core::dtype::DType::F32) => {
+                type $cache = $crate::kernel::attention::register_tiles::F32;
+                Ok($launch)
+            }
+            Some(::tabla_core::dtype::DType::F16) => {
+                type $cache = $crate::kernel::attention::register_tiles::F16;
+                Ok($launch)
+            }
+            Some(::tabla_core::dtype::DType::Q8_0) => {
+                type $cache = $crate::kernel::attention::register_tiles::Q8_0;
+                Ok($launch)
+            }
+            other => {
+                ::tabla_core::error::bail!(Unsupported, "no kernel for KV cache type {other:?}")
+            }
+        }
+    };
+}
+pub(crate) use with_cache_type;
+
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
