@@ -240,12 +240,13 @@ typedef struct TablaLoadOptions {
     uint32_t threads;
     /**
      * Context length of the KV cache in tokens; 0: the length that the model was trained with, at
-     * most 4096. Default 0.
+     * most 4096. Models with LongRoPE use their long factors if it is over their original context
+     * length. Default 0.
      */
     uint32_t max_context;
     /** Memory layout of weights on a CPU: `TABLA_WEIGHTS_AUTO` (default), `_MAPPED` or `_PACKED`. */
     int32_t weights;
-    /** Directory of shaders that override the embedded ones. NULL: none. */
+    /** Directory of shaders that override the embedded ones. NULL: only the embedded ones. */
     const char *shader_path;
     /** Called at the end of every stage, or NULL. */
     TablaProgressCallback progress;
@@ -262,9 +263,10 @@ typedef struct TablaLoadOptions {
      */
     uint32_t embeddings;
     /**
-     * Maximum number of sequences that are computed at the same time, each of `max_context`
-     * tokens; 0: 1. There may be more sessions than this: they take turns. For a speech model:
-     * number of recordings that are transcribed at the same time, at most 32. Default 0.
+     * Maximum number of sequences that are computed at the same time, at most 256, each of
+     * `max_context` tokens; 0: 1. There may be more sessions than this: they take turns. For a
+     * speech model: number of recordings that are transcribed at the same time, at most 32.
+     * Default 0.
      */
     uint32_t sequences;
     /** Type of the KV cache: `TABLA_CACHE_DEFAULT` (default), `_F16`, `_F32` or `_Q8_0`. */
@@ -280,13 +282,19 @@ typedef struct TablaLoadOptions {
      * 0.
      */
     uint64_t prefix_bytes;
-    /** The GPU: its number or a part of its name. NULL: the best one. */
+    /**
+     * The GPU: its number or a part of its name. If it is not found, loading fails and does not
+     * fall back to the CPU. NULL: the best one.
+     */
     const char *adapter;
-    /** Directory of tuning files for GPUs. NULL: none. */
+    /**
+     * Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there
+     * is one, which may change the order of sums. NULL: no tuning.
+     */
     const char *tuning_path;
     /**
-     * Directory of the GPU pipeline cache, which keeps compiled kernels for the next load. NULL:
-     * none.
+     * Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, if the
+     * driver supports it. NULL: no cache.
      */
     const char *pipeline_cache_path;
     /**

@@ -2,19 +2,10 @@
 
 use crate::cancel::Cancel;
 use crate::decode::Model;
-use crate::device::{GpuFeatures, Precision, Replay};
-use crate::dtype::DType;
 use crate::error::Result;
-use crate::exec::cpu::Level;
 use crate::load::source::Source;
-use crate::load::{
-    self, CpuExperts, DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions, Progress,
-    WeightMemory, load_options,
-};
-use crate::op::sampler::SamplerKind;
-use crate::quant::i2_s;
+use crate::load::{self, LoadOptions, Progress, load_options};
 use std::fmt;
-use std::path::PathBuf;
 
 impl Model {
     /// Loads a model with the default options, and starts the thread that owns its device. `source`

@@ -164,7 +164,7 @@ fn description(arg: &Arg) -> String {
         return text;
     }
     let values = arg.get_possible_values();
-    if !values.is_empty() {
+    if !values.is_empty() && !arg.is_hide_possible_values_set() {
         let values = values.iter().map(|value| match value.get_help() {
             Some(help) => format!("`{}`: {help}", value.get_name()),
             None => format!("`{}`", value.get_name()),

@@ -27,6 +27,8 @@ mod host_memory;
 pub(crate) mod inspect;
 mod latent;
 mod memory;
+#[rustfmt::skip] // generated
+mod option_fields;
 mod options;
 #[cfg(test)]
 mod parity;
@@ -48,7 +50,7 @@ mod weight;
 
 pub use device::devices;
 pub use memory::CACHE_TYPES;
-pub(crate) use options::load_options;
+pub(crate) use option_fields::load_options;
 pub use options::{
     CONTEXT_DEFAULT, CpuExperts, DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions,
     SEQUENCES_MAX, WeightMemory,

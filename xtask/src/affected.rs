@@ -144,7 +144,7 @@ fn commands(files: &[String]) -> Vec<Vec<String>> {
     let mut packages: BTreeSet<&str> = BTreeSet::new();
     let mut it: BTreeSet<String> = BTreeSet::new();
     for file in files {
-        if generated().any(|generated| generated.path == file) {
+        if generated().any(|generated| generated.path == *file) {
             packages.insert("xtask");
         }
         for rule in RULES.iter().filter(|rule| file.starts_with(rule.prefix)) {

@@ -1,27 +1,20 @@
 //! The list of generated files.
 
 use crate::tree::{Generated, Result, root};
-use crate::{header, modules, operations, options};
+use crate::{header as header_file, modules, operations, options};
 use std::fmt::Write as _;
 
-/// The C header.
-pub const HEADER: Generated = Generated {
-    path: "include/tabla.h",
-    text: header::header,
-};
+/// Returns the C header.
+pub fn header() -> Generated {
+    Generated::new("include/tabla.h", header_file::header)
+}
 
 /// Returns all generated files. The header is generated from others, and comes after them.
 pub fn generated() -> impl Iterator<Item = Generated> {
-    let operations = Generated {
-        path: "docs/OPS.md",
-        text: operations::operations,
-    };
-    let modules = Generated {
-        path: "docs/modules.md",
-        text: modules::modules,
-    };
-    let files = options::FILES.iter().copied();
-    files.chain([HEADER, operations, modules])
+    let operations = Generated::new("docs/OPS.md", operations::operations);
+    let modules = Generated::new("docs/modules.md", modules::modules);
+    let files = options::files().into_iter();
+    files.chain([header(), operations, modules])
 }
 
 /// Writes all generated files that are out of date. Returns a report.
@@ -32,7 +25,7 @@ pub fn generated() -> impl Iterator<Item = Generated> {
 pub fn bless() -> Result<String> {
     let mut report = String::new();
     for Generated { path, text } in generated() {
-        let (file, text) = (root().join(path), text()?);
+        let (file, text) = (root().join(&path), text()?);
         let same = std::fs::read_to_string(&file).is_ok_and(|old| old == text);
         if !same {
             std::fs::write(&file, text).map_err(|e| format!("{path}: {e}"))?;

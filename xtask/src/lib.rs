@@ -14,7 +14,7 @@ mod tree;
 
 pub use affected::affected;
 pub use exhaustive::exhaustive;
-pub use generated::{HEADER, bless, generated};
+pub use generated::{bless, generated, header};
 pub use install::{install, install_from};
 pub use size::size;
 pub use tree::{Generated, Result, root};

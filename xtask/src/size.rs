@@ -40,7 +40,7 @@ pub fn size() -> Result<String> {
         return Err(format!("git ls-files: {}", cause.trim()).into());
     }
     let generated: Vec<_> = generated().map(|file| file.path).collect();
-    let is_generated = |path: &str| generated.contains(&path) || path == REFLECTED;
+    let is_generated = |path: &str| generated.iter().any(|file| file == path) || path == REFLECTED;
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     let mut long = Vec::new();
     for path in String::from_utf8(listed.stdout)?.split_terminator('\0') {

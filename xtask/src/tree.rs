@@ -7,12 +7,25 @@ use std::path::{Path, PathBuf};
 pub type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// Generated file.
-#[derive(Clone, Copy, Debug)]
+#[expect(missing_debug_implementations, reason = "a function has no text")]
 pub struct Generated {
     /// Path relative to the repository root.
-    pub path: &'static str,
+    pub path: String,
     /// Generates the text.
-    pub text: fn() -> Result<String>,
+    pub text: Box<dyn Fn() -> Result<String>>,
+}
+
+impl Generated {
+    /// Returns the file at a path, with the function that generates its text.
+    pub(crate) fn new(
+        path: impl Into<String>,
+        text: impl Fn() -> Result<String> + 'static,
+    ) -> Self {
+        Self {
+            path: path.into(),
+            text: Box::new(text),
+        }
+    }
 }
 
 /// Returns the repository root.

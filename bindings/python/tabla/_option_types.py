@@ -19,47 +19,62 @@ class LoadOptions(TypedDict, total=False):
         `"cpu"`: the CPU; `"gpu"`: a GPU, including a software one. Loading fails if there is none.
 
     adapter: str
-        The GPU: its number or a part of its name. Default: the best one.
+        The GPU: its number or a part of its name. If it is not found, loading fails and does not fall back to
+        the CPU. Default: the best one.
 
     gpu_baseline: bool
         Only GPU features that every WebGPU device supports are used. Default `False`.
-
-    cpu_expert_layers: bool | int
-        Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes
-        the rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0.
-
-    precision: str
-        Precision of the computation. `"fast"` (default): activations may be int8 or bf16; the KV cache is
-        f16; `"exact"`: every matrix product is computed in f32 on dequantized weights; the KV cache is f32.
 
     threads: int
         Number of CPU threads; 0: one for each physical core. Default 0.
 
     max_context: int
         Context length of the KV cache in tokens; 0: the length that the model was trained with, at most 4096.
-        Default 0.
+        Models with LongRoPE use their long factors if it is over their original context length. Default 0.
 
     sequences: int
-        Maximum number of sequences that are computed at the same time, each of `max_context` tokens; 0: 1.
-        There may be more sessions than this: they take turns. For a speech model: number of recordings that
-        are transcribed at the same time, at most 32. Default 0.
+        Maximum number of sequences that are computed at the same time, at most 256, each of `max_context`
+        tokens; 0: 1. There may be more sessions than this: they take turns. For a speech model: number of
+        recordings that are transcribed at the same time, at most 32. Default 0.
 
     embeddings: bool
         A model that generates text also supports embeddings. Encoder models always do. Default `False`.
 
-    cache_type: str
-        Type of the KV cache. `"default"` (default): f16, or f32 with exact precision; `"f16"`; `"f32"`;
-        `"q8_0"`: about half the size of f16.
+    precision: str
+        Precision of the computation. `"fast"` (default): activations may be int8 or bf16; the KV cache is
+        f16; `"exact"`: every matrix product is computed in f32 on dequantized weights; the KV cache is f32.
 
     weights: str
         Memory layout of weights on a CPU. `"auto"` (default): packed if the weights fit in memory, otherwise
         mapped; `"mapped"`: memory-mapped from the file: processes share its pages, and loading reads no
         weights; `"packed"`: copied to memory in a layout for faster decoding.
 
+    cpu_expert_layers: bool | int
+        Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes
+        the rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0.
+
+    tuning_path: str | os.PathLike[str]
+        Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there is one,
+        which may change the order of sums. Default: no tuning.
+
+    shader_path: str | os.PathLike[str]
+        Directory of shaders that override the embedded ones. Default: only the embedded ones.
+
+    pipeline_cache_path: str | os.PathLike[str]
+        Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, if the driver
+        supports it. Default: no cache.
+
+    i2s_layout: str
+        Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. Default: the usual layout.
+
     lm_head_type: str
         Type of the output projection (`lm_head`). `"as_stored"` (default): the type in the file; `"q8_0"`:
         quantized during loading, so that each token reads fewer bytes; `"q6_k"`: quantized during loading,
         smaller than `q8_0`.
+
+    cache_type: str
+        Type of the KV cache. `"default"` (default): f16, or f32 with exact precision; `"f16"`; `"f32"`;
+        `"q8_0"`: about half the size of f16.
 
     chunk_tokens: int
         Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. Default 0.
@@ -82,55 +97,54 @@ class LoadOptions(TypedDict, total=False):
     samplers: str
         Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers that are
         not listed are off. Default: all, in the order of that page.
-
-    i2s_layout: str
-        Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. Default: the usual layout.
-
-    shader_path: str | os.PathLike[str]
-        Directory of shaders that override the embedded ones.
-
-    tuning_path: str | os.PathLike[str]
-        Directory of tuning files for GPUs.
-
-    pipeline_cache_path: str | os.PathLike[str]
-        Directory of the GPU pipeline cache, which keeps compiled kernels for the next load.
     """
 
     device: str | None
     """Device that runs the model. `"auto"` (default): a hardware GPU if there is one, otherwise the CPU;
     `"cpu"`: the CPU; `"gpu"`: a GPU, including a software one. Loading fails if there is none."""
     adapter: str | None
-    """The GPU: its number or a part of its name. Default: the best one."""
+    """The GPU: its number or a part of its name. If it is not found, loading fails and does not fall back to
+    the CPU. Default: the best one."""
     gpu_baseline: bool | None
     """Only GPU features that every WebGPU device supports are used. Default `False`."""
-    cpu_expert_layers: bool | int | None
-    """Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the
-    rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0."""
-    precision: str | None
-    """Precision of the computation. `"fast"` (default): activations may be int8 or bf16; the KV cache is f16;
-    `"exact"`: every matrix product is computed in f32 on dequantized weights; the KV cache is f32."""
     threads: int | None
     """Number of CPU threads; 0: one for each physical core. Default 0."""
     max_context: int | None
     """Context length of the KV cache in tokens; 0: the length that the model was trained with, at most 4096.
-    Default 0."""
+    Models with LongRoPE use their long factors if it is over their original context length. Default 0."""
     sequences: int | None
-    """Maximum number of sequences that are computed at the same time, each of `max_context` tokens; 0: 1.
-    There may be more sessions than this: they take turns. For a speech model: number of recordings that are
-    transcribed at the same time, at most 32. Default 0."""
+    """Maximum number of sequences that are computed at the same time, at most 256, each of `max_context`
+    tokens; 0: 1. There may be more sessions than this: they take turns. For a speech model: number of
+    recordings that are transcribed at the same time, at most 32. Default 0."""
     embeddings: bool | None
     """A model that generates text also supports embeddings. Encoder models always do. Default `False`."""
-    cache_type: str | None
-    """Type of the KV cache. `"default"` (default): f16, or f32 with exact precision; `"f16"`; `"f32"`;
-    `"q8_0"`: about half the size of f16."""
+    precision: str | None
+    """Precision of the computation. `"fast"` (default): activations may be int8 or bf16; the KV cache is f16;
+    `"exact"`: every matrix product is computed in f32 on dequantized weights; the KV cache is f32."""
     weights: str | None
     """Memory layout of weights on a CPU. `"auto"` (default): packed if the weights fit in memory, otherwise
     mapped; `"mapped"`: memory-mapped from the file: processes share its pages, and loading reads no weights;
     `"packed"`: copied to memory in a layout for faster decoding."""
+    cpu_expert_layers: bool | int | None
+    """Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the
+    rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0."""
+    tuning_path: str | os.PathLike[str] | None
+    """Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there is one,
+    which may change the order of sums. Default: no tuning."""
+    shader_path: str | os.PathLike[str] | None
+    """Directory of shaders that override the embedded ones. Default: only the embedded ones."""
+    pipeline_cache_path: str | os.PathLike[str] | None
+    """Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, if the driver
+    supports it. Default: no cache."""
+    i2s_layout: str | None
+    """Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. Default: the usual layout."""
     lm_head_type: str | None
     """Type of the output projection (`lm_head`). `"as_stored"` (default): the type in the file; `"q8_0"`:
     quantized during loading, so that each token reads fewer bytes; `"q6_k"`: quantized during loading,
     smaller than `q8_0`."""
+    cache_type: str | None
+    """Type of the KV cache. `"default"` (default): f16, or f32 with exact precision; `"f16"`; `"f32"`;
+    `"q8_0"`: about half the size of f16."""
     chunk_tokens: int | None
     """Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. Default 0."""
     gpu_speculation: bool | None
@@ -147,14 +161,6 @@ class LoadOptions(TypedDict, total=False):
     samplers: str | None
     """Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers that are not
     listed are off. Default: all, in the order of that page."""
-    i2s_layout: str | None
-    """Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. Default: the usual layout."""
-    shader_path: str | os.PathLike[str] | None
-    """Directory of shaders that override the embedded ones."""
-    tuning_path: str | os.PathLike[str] | None
-    """Directory of tuning files for GPUs."""
-    pipeline_cache_path: str | os.PathLike[str] | None
-    """Directory of the GPU pipeline cache, which keeps compiled kernels for the next load."""
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -602,9 +608,9 @@ class TranscribeOptions(TypedDict, total=False):
 CHOICES: Mapping[str, tuple[str, Sequence[str]]] = {
     "device": ("TABLA_DEVICE", ("auto", "cpu", "gpu")),
     "precision": ("TABLA_PRECISION", ("fast", "exact")),
-    "cache_type": ("TABLA_CACHE", ("default", "f16", "f32", "q8_0")),
     "weights": ("TABLA_WEIGHTS", ("auto", "mapped", "packed")),
     "lm_head_type": ("TABLA_LM_HEAD", ("as_stored", "q8_0", "q6_k")),
+    "cache_type": ("TABLA_CACHE", ("default", "f16", "f32", "q8_0")),
     "pooling": ("TABLA_POOLING", ("model", "mean", "cls", "last", "max")),
     "task": ("TABLA_TASK", ("transcribe", "translate")),
 }
@@ -612,8 +618,8 @@ CHOICES: Mapping[str, tuple[str, Sequence[str]]] = {
 
 TEXTS = {
     "adapter",
-    "samplers",
     "i2s_layout",
+    "samplers",
     "chat_template",
     "reasoning_effort",
     "prompt_name",
@@ -623,10 +629,10 @@ TEXTS = {
 """Options that are texts."""
 
 PATHS = {
-    "drafter_path",
-    "shader_path",
     "tuning_path",
+    "shader_path",
     "pipeline_cache_path",
+    "drafter_path",
     "vad_model",
 }
 """Options that are paths."""

@@ -1,7 +1,11 @@
 //! Parsers of numbers, storage types and quantization names.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use tabla::dtype::DType;
+use tabla::quant::i2_s::Layout;
 use tabla::tools::QuantMix;
 
 /// Parses a storage type; upper and lower case are equal.
@@ -9,22 +13,38 @@ pub(crate) fn storage_type(name: &str) -> Result<DType, String> {
     DType::from_name(&name.to_lowercase()).ok_or_else(|| "unknown storage type".to_string())
 }
 
-/// Parses one of the given types.
-pub(crate) fn one_of(types: &[DType], name: &str) -> Result<DType, String> {
-    let names = || types.iter().map(|dtype| dtype.name()).collect::<Vec<_>>();
-    let dtype = types.iter().find(|dtype| dtype.name() == name);
-    let error = || format!("expected one of {}", names().join(", "));
-    dtype.copied().ok_or_else(error)
+/// Returns a parser of the values of a choice, by their names.
+pub(crate) fn choice<T: Clone + Send + Sync + 'static>(
+    choices: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let names = choices.iter().map(|(name, _)| *name);
+    PossibleValuesParser::new(names).try_map(|name| {
+        let chosen = choices.iter().find(|(other, _)| *other == name);
+        chosen.map(|(_, value)| value.clone()).ok_or("unknown name")
+    })
 }
 
 /// Returns a parser of numbers in a range.
-pub(crate) fn number(min: f32, max: f32) -> impl Fn(&str) -> Result<f32, String> + Clone {
+pub(crate) fn number<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy,
+{
     move |text| {
-        let number: f32 = text.parse().map_err(|_| "expected a number".to_string())?;
+        let number: T = text.parse().map_err(|_| "expected a number".to_string())?;
         // NaN is in no range.
         match (min..=max).contains(&number) {
             true => Ok(number),
             false => Err(format!("{number} is not in the range {min} to {max}")),
+        }
+    }
+}
+
+/// Parses the layout of `I2_S` tensors.
+pub(crate) fn i2s_layout(name: &str) -> Result<Layout, String> {
+    match name {
+        "auto" => Ok(Layout::default()),
+        name => {
+            Layout::from_name(name).ok_or_else(|| "expected one of auto, 128, 64, 1x4".to_string())
         }
     }
 }

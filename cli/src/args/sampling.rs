@@ -1,6 +1,6 @@
 //! Options of commands that generate text: sampling, and the behaviour when the context is full.
 
-use super::sampling_options::SamplingOptions;
+use super::sampling_options::SamplingOptionArgs;
 use clap::Args;
 use std::fmt;
 use tabla::op::sampler::SamplerKind;
@@ -39,7 +39,7 @@ impl OverflowArgs {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
     #[command(flatten)]
-    options: SamplingOptions,
+    options: SamplingOptionArgs,
     /// DRY: text that ends a repetition, instead of the defaults (newline, :, " and *); "none": no
     /// breakers. Can be repeated
     #[arg(long, value_name = "TEXT")]
@@ -77,7 +77,7 @@ impl SamplingArgs {
     }
 
     fn sampling(&self) -> Sampling {
-        let sampling = self.options.sampling();
+        let sampling = self.options.clone().plain_options();
         let sampling = sampling.seed(self.seed.unwrap_or_else(random_seed));
         match self.mirostat {
             0 => sampling.mirostat_tau(0.0),

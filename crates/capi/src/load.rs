@@ -3,10 +3,8 @@
 
 use super::guard::{TablaStatus, guard, guard_value, prepare_process};
 use super::handles;
-use super::options::load::{
-    CACHE_TYPE, DEVICE, LM_HEAD_TYPE, PRECISION, TablaLoadOptions, WEIGHTS,
-};
-use super::pointers::{choose, path_of, read_sized, text_of};
+use super::options::load::TablaLoadOptions;
+use super::pointers::{path_of, read_sized, text_of};
 use super::sequence::TablaModel;
 use std::ffi::{CString, c_char};
 use tabla::device::GpuFeatures;
@@ -33,33 +31,19 @@ impl TablaLoadOptions {
             bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
         }
         // SAFETY: guaranteed by the caller.
-        let adapter = unsafe { text_of(self.adapter, "adapter") }?;
+        let options = unsafe { self.plain_options() }?;
         // SAFETY: guaranteed by the caller.
         let samplers = unsafe { text_of(self.samplers, "samplers") }?;
         // SAFETY: guaranteed by the caller.
         let layout = unsafe { text_of(self.i2s_layout, "i2s_layout") }?;
-        let paths = [
-            self.shader_path,
-            self.tuning_path,
-            self.pipeline_cache_path,
-            self.drafter_path,
-        ];
         // SAFETY: guaranteed by the caller.
-        let [shaders, tunings, kernels, drafter] = paths.map(|path| unsafe { path_of(path) });
-        let head = match (self.mtp, drafter) {
+        let head = match (self.mtp, unsafe { path_of(self.drafter_path) }) {
             (0, None) => DraftingHead::None,
             (0, Some(path)) => DraftingHead::Eagle3(path),
             (_, None) => DraftingHead::Mtp,
             (_, Some(_)) => bail!(Argument, "only one of mtp and drafter_path can be set"),
         };
-        Ok(LoadOptions::default()
-            .device(choose("device", self.device, &DEVICE)?)
-            .threads(self.threads)
-            .max_context(self.max_context)
-            .sequences(self.sequences)
-            .precision(choose("precision", self.precision, &PRECISION)?)
-            .weights(choose("weights", self.weights, &WEIGHTS)?)
-            .adapter(Some(adapter.to_string()).filter(|name| !name.is_empty()))
+        Ok(options
             .gpu_features(match self.gpu_baseline {
                 0 => GpuFeatures::default(),
                 _ => GpuFeatures::Baseline,
@@ -69,13 +53,6 @@ impl TablaLoadOptions {
                 false => Some(SamplerKind::chain(samplers)?),
             })
             .i2s_layout(layout_of(layout)?)
-            .shader_path(shaders)
-            .tuning_path(tunings)
-            .pipeline_cache_path(kernels)
-            .chunk_tokens(self.chunk_tokens)
-            .embeddings(self.embeddings != 0)
-            .lm_head_type(choose("lm_head_type", self.lm_head_type, &LM_HEAD_TYPE)?)
-            .cache_type(choose("cache_type", self.cache_type, &CACHE_TYPE)?)
             .cpu_experts(match self.cpu_expert_layers {
                 0 => CpuExperts::Off,
                 TABLA_CPU_EXPERTS_ALL => CpuExperts::All,

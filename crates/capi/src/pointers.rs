@@ -141,6 +141,17 @@ pub(super) unsafe fn text_of<'a>(text: *const c_char, name: impl Display) -> Res
     }
 }
 
+/// Converts a C string to a `String`. Returns `None` for NULL and for an empty string.
+///
+/// # Safety
+///
+/// `text` is NULL or a C string.
+pub(super) unsafe fn optional_text(text: *const c_char, name: &str) -> Result<Option<String>> {
+    // SAFETY: guaranteed by the caller.
+    let text = unsafe { text_of(text, name) }?;
+    Ok(Some(text.to_string()).filter(|text| !text.is_empty()))
+}
+
 /// Converts C strings.
 ///
 /// # Safety

@@ -1,15 +1,23 @@
 //! The structs of options in C, their defaults, and the constants of their choices.
 
-use super::schema::{Kind, Row, Schema, Value, schema};
+use super::schema::{Kind, LISTS, Language, Row, Schema, Value, schema};
 use super::text::{NOTE, described, lines, uncapitalized, with_null};
 use crate::tree::Result;
 use std::fmt::Write as _;
+
+/// Generates the list of modules.
+pub(super) fn modules() -> String {
+    let mut lists = LISTS.to_vec();
+    lists.sort_unstable();
+    let modules = lists.iter().map(|list| format!("pub(crate) mod {list};\n"));
+    format!("//! {NOTE}\n\n{}", modules.collect::<String>())
+}
 
 /// Generates a struct.
 pub(super) fn options(file: &str) -> Result<String> {
     let schema = schema(file)?;
     let rows = schema.c_rows();
-    let mut out = format!("//! {NOTE}\n\n{}\n", imports(&rows));
+    let mut out = format!("//! {NOTE}\n\n");
     for row in rows.iter().filter(|row| row.kind == Kind::Choice) {
         out += &constants(row, &schema)?;
     }
@@ -47,13 +55,52 @@ pub(super) fn options(file: &str) -> Result<String> {
     out += "    };\n";
     if rows.iter().any(|row| row.sampler.is_some()) {
         out += "\n    /// Returns the sampling parameters.\n    \
-                pub(crate) fn sampling(&self) -> Sampling {\n        Sampling::default()\n";
+                pub(crate) fn sampling(&self) -> tabla::Sampling {\n        tabla::Sampling::default()\n";
         for row in rows.iter().filter(|row| row.sampler.is_some()) {
             writeln!(out, "            .{0}(self.{0})", row.name)?;
         }
         out += "            .seed(self.seed)\n    }\n";
     }
+    if let Some(path) = &schema.rust {
+        out += &conversion(path, &rows)?;
+    }
     Ok(out + "}\n")
+}
+
+/// Generates the conversion of the options that have the same type in C and Rust.
+fn conversion(path: &str, rows: &[&Row]) -> Result<String> {
+    let rows = || rows.iter().filter(|row| row.is_plain());
+    let mut out = format!(
+        "\n    /// Converts the options that have the same type in Rust.\n    ///\n    \
+         /// # Safety\n    ///\n    /// Texts and paths are NULL or C strings.\n    \
+         #[expect(unsafe_code, reason = \"pointers from C\")]\n    \
+         pub(crate) unsafe fn plain_options(&self) -> tabla::Result<{path}> {{\n"
+    );
+    for Row { name, kind, .. } in rows() {
+        let value = match kind {
+            Kind::Text => format!("crate::pointers::optional_text(self.{name}, \"{name}\") }}?"),
+            Kind::Path => format!("crate::pointers::path_of(self.{name}) }}"),
+            _ => continue,
+        };
+        let safety = "        // SAFETY: guaranteed by the caller.\n";
+        writeln!(out, "{safety}        let {name} = unsafe {{ {value};")?;
+    }
+    write!(out, "        Ok({path}::default()")?;
+    for row in rows() {
+        let name = &row.name;
+        let value = match row.kind {
+            Kind::Text | Kind::Path => name.clone(),
+            Kind::Bool => format!("self.{name} != 0"),
+            Kind::Choice => {
+                let values = name.to_uppercase();
+                format!("crate::pointers::choose(\"{name}\", self.{name}, &{values})?")
+            }
+            _ => format!("self.{name}"),
+        };
+        let setter = row.of(Language::Rust).and_then(|rust| rust.name.as_ref());
+        write!(out, "\n            .{}({value})", setter.unwrap_or(name))?;
+    }
+    Ok(out + ")\n    }\n")
 }
 
 /// Returns the description of the struct.
@@ -76,40 +123,6 @@ fn head(schema: &Schema) -> String {
     )
 }
 
-/// Returns the imports that the fields need.
-fn imports(rows: &[&Row]) -> String {
-    let has = |kinds: &[Kind]| rows.iter().any(|row| kinds.contains(&row.kind));
-    let texts = has(&[Kind::Text, Kind::Path, Kind::Json, Kind::Texts]);
-    let imports = [
-        (has(&[Kind::Grammar]), "use crate::grammar::TablaGrammar;\n"),
-        (
-            has(&[Kind::Biases]),
-            "use crate::logit_bias::TablaLogitBias;\n",
-        ),
-        (
-            has(&[Kind::Chat]),
-            "use crate::options::chat::TablaChatOptions;\n",
-        ),
-        (has(&[Kind::Choice]), "use crate::pointers::Choice;\n"),
-        (
-            has(&[Kind::Progress]),
-            "use crate::progress::TablaProgressCallback;\n",
-        ),
-        (has(&[Kind::Model]), "use crate::sequence::TablaModel;\n"),
-        (texts && !has(&[Kind::Pointer]), "use std::ffi::c_char;\n"),
-        (
-            texts && has(&[Kind::Pointer]),
-            "use std::ffi::{c_char, c_void};\n",
-        ),
-        (
-            rows.iter().any(|row| row.sampler.is_some()),
-            "use tabla::Sampling;\n",
-        ),
-    ];
-    let needed = imports.iter().filter(|(needed, _)| *needed);
-    needed.map(|(_, import)| *import).collect()
-}
-
 /// Generates the constants of a choice, and the table of their values.
 fn constants(row: &Row, schema: &Schema) -> Result<String> {
     let mut out = String::new();
@@ -127,11 +140,11 @@ fn constants(row: &Row, schema: &Schema) -> Result<String> {
         )?;
     }
     let name = row.name.to_uppercase();
-    let (kind, count) = (row.rust.as_deref().unwrap_or_default(), row.choices.len());
+    let (kind, count) = (row.rust_type()?, row.choices.len());
     writeln!(out, "\n/// Values of {place}.")?;
     writeln!(
         out,
-        "pub(crate) const {name}: [Choice<{kind}>; {count}] = ["
+        "pub(crate) const {name}: [crate::pointers::Choice<{kind}>; {count}] = ["
     )?;
     for choice in &row.choices {
         let (constant, name) = (constant(row, &choice.name)?, &choice.name);
@@ -171,21 +184,18 @@ fn doc(row: &Row) -> Result<String> {
 /// Returns the type of a field.
 fn c_type(kind: Kind) -> &'static str {
     match kind {
-        Kind::F32 => "f32",
-        Kind::F64 => "f64",
-        Kind::U32 | Kind::Bool => "u32",
-        Kind::U64 => "u64",
-        Kind::I32 | Kind::Choice => "i32",
-        Kind::I64 => "i64",
-        Kind::Text | Kind::Path | Kind::Json => "*const c_char",
-        Kind::Texts => "*const *const c_char",
+        Kind::Bool => "u32",
+        Kind::Choice => "i32",
+        Kind::Text | Kind::Path | Kind::Json => "*const std::ffi::c_char",
+        Kind::Texts => "*const *const std::ffi::c_char",
         Kind::Tokens => "*const u32",
-        Kind::Biases => "*const TablaLogitBias",
-        Kind::Model => "*const TablaModel",
-        Kind::Grammar => "*const TablaGrammar",
-        Kind::Chat => "*const TablaChatOptions",
-        Kind::Progress => "TablaProgressCallback",
-        Kind::Pointer => "*mut c_void",
+        Kind::Biases => "*const crate::logit_bias::TablaLogitBias",
+        Kind::Model => "*const crate::sequence::TablaModel",
+        Kind::Grammar => "*const crate::grammar::TablaGrammar",
+        Kind::Chat => "*const crate::options::chat::TablaChatOptions",
+        Kind::Progress => "crate::progress::TablaProgressCallback",
+        Kind::Pointer => "*mut std::ffi::c_void",
+        number => number.rust().unwrap_or_default(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Files generated from `options/`, the lists of options.
 
+mod arguments;
 mod c;
-mod cli;
+mod fields;
 mod page;
 mod python;
 mod rust;
@@ -11,59 +12,30 @@ mod swift;
 mod text;
 
 use crate::tree::Generated;
+use schema::LISTS;
 
-/// Files that are generated from the list.
-pub(crate) const FILES: &[Generated] = &[
-    Generated {
-        path: "crates/core/src/exec/sampler_off.rs",
-        text: rust::sampler_off,
-    },
-    Generated {
-        path: "src/decode/sampling_options.rs",
-        text: rust::sampling,
-    },
-    Generated {
-        path: "crates/capi/src/options/chat.rs",
-        text: || c::options("chat"),
-    },
-    Generated {
-        path: "crates/capi/src/options/classify.rs",
-        text: || c::options("classify"),
-    },
-    Generated {
-        path: "crates/capi/src/options/embed.rs",
-        text: || c::options("embed"),
-    },
-    Generated {
-        path: "crates/capi/src/options/generate.rs",
-        text: || c::options("generate"),
-    },
-    Generated {
-        path: "crates/capi/src/options/load.rs",
-        text: || c::options("load"),
-    },
-    Generated {
-        path: "crates/capi/src/options/transcribe.rs",
-        text: || c::options("transcribe"),
-    },
-    Generated {
-        path: "cli/src/args/sampling_options.rs",
-        text: cli::options,
-    },
-    Generated {
-        path: "crates/server/src/engine/sampling_fields.rs",
-        text: server::fields,
-    },
-    Generated {
-        path: "bindings/python/tabla/_option_types.py",
-        text: python::options,
-    },
-    Generated {
-        path: "bindings/swift/Sources/Tabla/Options.swift",
-        text: swift::options,
-    },
-    Generated {
-        path: page::PATH,
-        text: page::page,
-    },
-];
+/// Returns the files that are generated from the lists.
+pub(crate) fn files() -> Vec<Generated> {
+    let c = LISTS.iter().map(|list| {
+        let path = format!("crates/capi/src/options/{list}.rs");
+        Generated::new(path, || c::options(list))
+    });
+    let others = [
+        Generated::new("crates/core/src/exec/sampler_off.rs", rust::sampler_off),
+        Generated::new("src/decode/sampling_options.rs", rust::sampling),
+        Generated::new("src/load/option_fields.rs", || fields::fields("load")),
+        Generated::new("crates/capi/src/options/mod.rs", || Ok(c::modules())),
+        Generated::new("cli/src/args/load_options.rs", || {
+            arguments::arguments("load")
+        }),
+        Generated::new("cli/src/args/sampling_options.rs", arguments::sampling),
+        Generated::new(
+            "crates/server/src/engine/sampling_fields.rs",
+            server::fields,
+        ),
+        Generated::new("bindings/python/tabla/_option_types.py", python::options),
+        Generated::new("bindings/swift/Sources/Tabla/Options.swift", swift::options),
+        Generated::new(page::PATH, page::page),
+    ];
+    c.chain(others).collect()
+}

@@ -24,7 +24,7 @@ pub(super) fn page() -> Result<String> {
         |---|---|---|---|---|---|\n"
         .to_string();
     for (row, sampler) in samplers()? {
-        let (name, cli) = (&row.name, row.cli());
+        let (name, cli) = (&row.name, row.long());
         let kind = if row.kind == Kind::F32 { "f32" } else { "u32" };
         let range = row
             .range

@@ -1,5 +1,6 @@
 //! The types of options in Python.
 
+use super::schema::Language::Python;
 use super::schema::{Differences, Kind, Row, Schema, Value, schemas};
 use super::text::{NOTE, lines, sentence, uncapitalized};
 use crate::tree::Result;
@@ -28,7 +29,7 @@ pub(super) fn options() -> Result<String> {
     }
     out += "\n\nCHOICES: Mapping[str, tuple[str, Sequence[str]]] = {\n";
     let rows = || schemas.iter().flat_map(|schema| &schema.rows);
-    for row in rows().filter(|row| row.kind == Kind::Choice) {
+    for row in rows().filter(|row| row.kind == Kind::Choice && row.of(Python).is_some()) {
         let names = row
             .choices
             .iter()
@@ -62,7 +63,7 @@ fn class(schema: &Schema) -> Result<String> {
     out += &lines(&format!("\"\"\"{}", schema.doc), "    ", WIDTH);
     out += "\n    `None` is the default of each.\n";
     let rows = schema.rows.iter();
-    let rows = rows.filter_map(|row| Some((row, row.python.differences()?)));
+    let rows = rows.filter_map(|row| Some((row, row.of(Python)?)));
     let rows: Vec<_> = rows.collect();
     for (row, python) in &rows {
         writeln!(out, "\n    {}: {}", row.name, kind(row, python)?)?;

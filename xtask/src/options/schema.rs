@@ -15,6 +15,13 @@ pub(super) struct Schema {
     pub(super) doc: String,
     #[serde(default)]
     pub(super) zeros: bool,
+    /// Path in Rust, if the struct has its fields and conversions from this list.
+    pub(super) rust: Option<String>,
+    /// Fields that only Rust has.
+    #[serde(default)]
+    pub(super) fields: Vec<Differences>,
+    /// Heading of the arguments in the help of the command line.
+    pub(super) heading: Option<String>,
     #[serde(rename = "option")]
     pub(super) rows: Vec<Row>,
 }
@@ -31,18 +38,20 @@ pub(super) struct Row {
     pub(super) doc: String,
     pub(super) c: Option<usize>,
     pub(super) prefix: Option<String>,
-    pub(super) rust: Option<String>,
     #[serde(default)]
     pub(super) choices: Vec<Choice>,
     pub(super) sampler: Option<Sampler>,
-    cli: Option<String>,
-    pub(super) alias: Option<String>,
     requests: Option<Vec<String>>,
     request_range: Option<[Value; 2]>,
     #[serde(default)]
-    pub(super) python: Language,
+    rust: Differences,
+    pub(super) cli: Option<Differences>,
     #[serde(default)]
-    pub(super) swift: Language,
+    python: Differences,
+    #[serde(default)]
+    swift: Differences,
+    #[serde(default)]
+    lacks: Vec<Language>,
 }
 
 /// Type of an option.
@@ -68,6 +77,23 @@ pub(super) enum Kind {
     Chat,
     Progress,
     Pointer,
+    Other,
+}
+
+impl Kind {
+    /// Returns the type of a number or a bool in Rust.
+    pub(super) fn rust(self) -> Option<&'static str> {
+        Some(match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::Bool => "bool",
+            _ => return None,
+        })
+    }
 }
 
 /// A value of a choice.
@@ -124,15 +150,17 @@ pub(super) enum Stage {
     Full,
 }
 
-/// Whether a language has an option, and its differences there.
-#[derive(Deserialize)]
-#[serde(untagged)]
+/// A language that may lack an option.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Language {
-    Has(bool),
-    Differs(Differences),
+    Rust,
+    Python,
+    Swift,
 }
 
-#[derive(Deserialize)]
+/// Differences of an option in a language, or a field that only Rust has.
+#[derive(Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Differences {
     pub(super) name: Option<String>,
@@ -141,31 +169,8 @@ pub(super) struct Differences {
     pub(super) value: Option<String>,
     pub(super) c: Option<String>,
     pub(super) doc: Option<String>,
-}
-
-static SAME: Differences = Differences {
-    name: None,
-    kind: None,
-    value: None,
-    c: None,
-    doc: None,
-};
-
-impl Default for Language {
-    fn default() -> Self {
-        Self::Has(true)
-    }
-}
-
-impl Language {
-    /// Returns the differences, or nothing if the language lacks the option.
-    pub(super) fn differences(&self) -> Option<&Differences> {
-        match self {
-            Self::Differs(differences) => Some(differences),
-            Self::Has(true) => Some(&SAME),
-            Self::Has(false) => None,
-        }
-    }
+    pub(super) default: Option<String>,
+    pub(super) arg: Option<String>,
 }
 
 impl Row {
@@ -182,10 +187,60 @@ impl Row {
         self.request_range.or(self.range)
     }
 
-    /// Returns the long name of the argument.
-    pub(super) fn cli(&self) -> String {
-        let name = self.cli.as_ref().unwrap_or(&self.name);
-        name.replace('_', "-")
+    /// Returns the default on the command line and in requests, where another option may switch a
+    /// sampling parameter on.
+    pub(super) fn switched_default(&self, sampler: &Sampler) -> Result<Value> {
+        let on = sampler.on.as_ref().map(|on| on.default);
+        Ok(on.or(self.default).ok_or("no default")?)
+    }
+
+    /// Returns -1 in the type of the row: the number that selects `Sampler::negative`.
+    pub(super) fn minus_one(&self) -> Value {
+        match self.kind {
+            Kind::F32 => Value::Real(-1.0),
+            _ => Value::Integer(-1),
+        }
+    }
+
+    /// Returns the long name of the argument, which switches off what is on by default.
+    pub(super) fn long(&self) -> String {
+        let name = self.name.replace('_', "-");
+        let own = self.cli.as_ref().and_then(|cli| cli.name.as_ref());
+        match (own, self.default) {
+            (Some(name), _) => name.clone(),
+            (None, Some(Value::Bool(true))) => format!("no-{name}"),
+            (None, _) => name,
+        }
+    }
+
+    /// Returns the differences in a language, or `None` if it lacks the option. Sampling parameters
+    /// have a struct of their own in Rust.
+    pub(super) fn of(&self, language: Language) -> Option<&Differences> {
+        let lacks = self.lacks.contains(&language)
+            || (language == Language::Rust && self.sampler.is_some());
+        let differences = match language {
+            Language::Rust => &self.rust,
+            Language::Python => &self.python,
+            Language::Swift => &self.swift,
+        };
+        (!lacks).then_some(differences)
+    }
+
+    /// Returns whether C and Rust have the option with the same type, so that its conversion is
+    /// generated.
+    pub(super) fn is_plain(&self) -> bool {
+        let converted = match self.kind {
+            Kind::Choice => true,
+            Kind::Text | Kind::Path => self.rust.kind.is_none(),
+            kind => kind.rust().is_some() && self.rust.kind.is_none(),
+        };
+        converted && self.c.is_some() && self.of(Language::Rust).is_some()
+    }
+
+    /// Returns the type in Rust, which is that of the values of a choice.
+    pub(super) fn rust_type(&self) -> Result<&str> {
+        let kind = self.rust.kind.as_deref();
+        Ok(kind.ok_or("the type in Rust is missing")?)
     }
 
     /// Returns the field of `Sampler` in the shaders.
@@ -194,8 +249,8 @@ impl Row {
     }
 }
 
-/// Files of `options/`, in the order of their generated types.
-const FILES: &[&str] = &[
+/// Lists of options, in the order of their generated types.
+pub(super) const LISTS: &[&str] = &[
     "load",
     "generate",
     "chat",
@@ -206,7 +261,7 @@ const FILES: &[&str] = &[
 
 /// Reads all files.
 pub(super) fn schemas() -> Result<Vec<Schema>> {
-    let schemas: Vec<Schema> = FILES
+    let schemas: Vec<Schema> = LISTS
         .iter()
         .map(|file| schema(file))
         .collect::<Result<_>>()?;
@@ -239,7 +294,8 @@ pub(super) fn schema(file: &str) -> Result<Schema> {
     })
 }
 
-fn parse(text: &str) -> Result<Schema> {
+/// Parses the text of a file, and checks its rows.
+pub(super) fn parse(text: &str) -> Result<Schema> {
     let schema: Schema = toml::from_str(text)?;
     for row in &schema.rows {
         let checked = check(row).and_then(|()| schema.check(row));
@@ -278,7 +334,7 @@ impl Schema {
         if self.zeros && row.c.is_some() && !zero {
             return Err("the defaults of a struct with zeros = true are 0".into());
         }
-        let Some(swift) = row.swift.differences() else {
+        let Some(swift) = row.of(Language::Swift) else {
             return Ok(());
         };
         // `withC` is written by hand for structs with arrays.
@@ -309,9 +365,19 @@ impl Schema {
 /// Checks the columns of a row.
 fn check(row: &Row) -> Result<()> {
     let is_choice = row.kind == Kind::Choice;
-    let has_choices = row.prefix.is_some() && row.rust.is_some() && !row.choices.is_empty();
-    if is_choice != has_choices {
-        return Err("a choice, and nothing else, has prefix, rust and choices".into());
+    let in_c = row.c.is_some() && is_choice;
+    if is_choice == row.choices.is_empty() || in_c != row.prefix.is_some() {
+        return Err("a choice, and nothing else, has choices, and in C a prefix".into());
+    }
+    if row.kind == Kind::Other && row.c.is_some() {
+        return Err("a value of another type has no position in C".into());
+    }
+    if (is_choice || row.kind == Kind::Other) && row.rust.kind.is_none() {
+        return Err("a choice and a value of another type have a type in Rust".into());
+    }
+    let lost = |at, of: &Differences| row.of(at).is_none() && *of != Differences::default();
+    if lost(Language::Python, &row.python) || lost(Language::Swift, &row.swift) {
+        return Err("a language that lacks the option has no differences".into());
     }
     let is_bool = |value| matches!(value, Value::Bool(_));
     if row
@@ -323,19 +389,15 @@ fn check(row: &Row) -> Result<()> {
     if row.doc.contains('|') {
         return Err("a description is a cell of a table and has no |".into());
     }
-    let of_sampler = row.cli.is_some() || row.alias.is_some() || row.requests.is_some();
-    if row.sampler.is_none() && (of_sampler || row.request_range.is_some()) {
-        return Err("only a sampling parameter has cli, alias, requests and request_range".into());
+    if row.sampler.is_none() && (row.requests.is_some() || row.request_range.is_some()) {
+        return Err("only a sampling parameter has requests and request_range".into());
     }
-    if let Some(python) = row.python.differences()
+    if let Some(python) = row.of(Language::Python)
         && (python.name.is_some() || python.value.is_some() || python.c.is_some())
     {
         return Err("Python differs in type and doc only".into());
     }
-    let number = matches!(
-        row.kind,
-        Kind::F32 | Kind::F64 | Kind::U32 | Kind::U64 | Kind::I32 | Kind::I64 | Kind::Bool
-    );
+    let number = row.kind.rust().is_some();
     if row.c.is_some() && number != row.default.is_some() {
         return Err("a number or a bool, and nothing else, has a default".into());
     }
@@ -461,7 +523,7 @@ mod tests {
             let mut text: String = texts.map(String::as_str).collect();
             let generated = folder.join(format!("options/{}.rs", schema.file));
             let generated = std::fs::read_to_string(generated).expect("a generated file");
-            if let Some((_, conversion)) = generated.split_once("fn sampling(") {
+            if let Some((_, conversion)) = generated.split_once("const DEFAULT") {
                 text += conversion;
             }
             let rows = schema.c_rows();

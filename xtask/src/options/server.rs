@@ -1,7 +1,7 @@
 //! Sampling fields of the server's requests.
 
 use super::schema::{Kind, Row, Sampler, Value, samplers};
-use super::text::{NOTE, lines, sentence, with_negative};
+use super::text::{NOTE, lines, sentence, with_switch};
 use crate::tree::Result;
 use std::fmt::Write as _;
 
@@ -22,17 +22,13 @@ pub(super) fn fields() -> Result<String> {
     let rows = samplers()?;
     let mut out = format!("//! {NOTE}\n{HEAD}");
     for (row, sampler) in &rows {
-        let default = sampler.on.as_ref().map(|on| on.default).or(row.default);
+        let default = row.switched_default(sampler)?;
         let names = row.requests();
         for name in &names {
             let doc = match *name == names[0] {
                 true => {
-                    let doc = with_negative(&row.doc, sampler) + ".";
-                    let doc = match &sampler.on {
-                        Some(on) => doc.replace("; 0: off", &format!(", with `{}`; 0: off", on.by)),
-                        None => doc,
-                    };
-                    sentence(&doc, accepted(row, sampler), default)
+                    let doc = with_switch(&row.doc, sampler, |name| format!("`{name}`"));
+                    sentence(&(doc + "."), accepted(row, sampler), Some(default))
                 }
                 false => format!("Same as `{}`, which has precedence.", names[0]),
             };
@@ -55,7 +51,7 @@ fn accepted(row: &Row, sampler: &Sampler) -> Option<[Value; 2]> {
     Some(match (sampler.negative, max) {
         (None, _) => [min, max],
         (Some(_), Value::Real(most)) => [Value::Real(-most), max],
-        (Some(_), _) => [Value::Integer(-1), max],
+        (Some(_), _) => [row.minus_one(), max],
     })
 }
 
@@ -95,8 +91,7 @@ fn sampling(rows: &[(Row, Sampler)]) -> Result<String> {
 "
     .to_string();
     for (row, sampler) in rows {
-        let default = sampler.on.as_ref().map(|on| on.default).or(row.default);
-        let default = default.ok_or("no default")?.literal();
+        let default = row.switched_default(sampler)?.literal();
         let names = row.requests();
         let (first, others) = names.split_first().ok_or("no name")?;
         let value = others.iter().fold(format!("self.{first}"), |value, name| {

@@ -1,5 +1,6 @@
 //! The structs of options in Swift.
 
+use super::schema::Language::Swift;
 use super::schema::{Choice, Differences, Kind, Row, Schema, Value, schemas};
 use super::text::{NOTE, camel_case, lines, sentence, with_names, with_null};
 use crate::tree::Result;
@@ -38,7 +39,7 @@ fn structure(schema: &Schema) -> Result<String> {
     out += &init(schema)?;
     out += "    }\n\n";
     let rows = schema.rows.iter();
-    let rows = rows.filter_map(|row| Some((row, row.swift.differences()?)));
+    let rows = rows.filter_map(|row| Some((row, row.of(Swift)?)));
     let rows: Vec<_> = rows.collect();
     for (row, swift) in &rows {
         out += &lines(&doc(row, swift, schema), "    /// ", 100);
@@ -74,7 +75,7 @@ fn init(schema: &Schema) -> Result<String> {
             kind: None,
             value: Some(value),
             ..
-        }) = row.swift.differences()
+        }) = row.of(Swift)
         {
             writeln!(out, "        c.{} = {value}", row.name)?;
         }
@@ -99,7 +100,7 @@ fn doc(row: &Row, swift: &Differences, schema: &Schema) -> String {
             with_null(&sentence(&row.doc, row.range, value.or(row.default)), "nil")
         }
     };
-    with_names(&doc, &schema.rows, |row| match row.swift.differences() {
+    with_names(&doc, &schema.rows, |row| match row.of(Swift) {
         Some(swift) => format!("`{}`", name(row, swift)),
         None => format!("`{}`", row.name),
     })

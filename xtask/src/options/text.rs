@@ -36,6 +36,21 @@ pub(super) fn with_negative(doc: &str, sampler: &Sampler) -> String {
     }
 }
 
+/// Returns the description of a sampling parameter on the command line or in requests, without its
+/// period: with what a negative number selects, and the option that switches it on, as `written`
+/// there.
+pub(super) fn with_switch(
+    doc: &str,
+    sampler: &Sampler,
+    written: impl Fn(&str) -> String,
+) -> String {
+    let doc = with_negative(doc, sampler);
+    match &sampler.on {
+        Some(on) => doc.replace("; 0: off", &format!(", with {}; 0: off", written(&on.by))),
+        None => doc,
+    }
+}
+
 /// Returns a description that names the null value of a language instead of the default.
 pub(super) fn with_null(doc: &str, null: &str) -> String {
     doc.replace("Default:", &format!("{null}:"))

@@ -18,34 +18,48 @@ public struct LoadOptions: @unchecked Sendable {
 
     /// Device that runs the model. Default `.auto`.
     public var device: Device { get { Device(rawValue: c.device) } set { c.device = newValue.rawValue } }
-    /// The GPU: its number or a part of its name. nil: the best one.
+    /// The GPU: its number or a part of its name. If it is not found, loading fails and does not
+    /// fall back to the CPU. nil: the best one.
     public var adapter: String?
     /// Only GPU features that every WebGPU device supports are used. Default false.
     public var gpuBaseline: Bool { get { c.gpu_baseline != 0 } set { c.gpu_baseline = newValue ? 1 : 0 } }
-    /// Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
-    /// computes the rest of the model; their weights stay in host memory. 0: none. `.max`: all
-    /// layers. Default 0.
-    public var cpuExpertLayers: UInt32 { get { c.cpu_expert_layers } set { c.cpu_expert_layers = newValue } }
-    /// Precision of the computation. Default `.fast`.
-    public var precision: Precision { get { Precision(rawValue: c.precision) } set { c.precision = newValue.rawValue } }
     /// Number of CPU threads; 0: one for each physical core. Default 0.
     public var threads: UInt32 { get { c.threads } set { c.threads = newValue } }
     /// Context length of the KV cache in tokens; 0: the length that the model was trained with, at
-    /// most 4096. Default 0.
+    /// most 4096. Models with LongRoPE use their long factors if it is over their original context
+    /// length. Default 0.
     public var maxContext: UInt32 { get { c.max_context } set { c.max_context = newValue } }
-    /// Maximum number of sequences that are computed at the same time, each of `maxContext` tokens;
-    /// 0: 1. There may be more sessions than this: they take turns. For a speech model: number of
-    /// recordings that are transcribed at the same time, at most 32. Default 1.
+    /// Maximum number of sequences that are computed at the same time, at most 256, each of
+    /// `maxContext` tokens; 0: 1. There may be more sessions than this: they take turns. For a
+    /// speech model: number of recordings that are transcribed at the same time, at most 32.
+    /// Default 1.
     public var sequences: UInt32 { get { c.sequences } set { c.sequences = newValue } }
     /// A model that generates text also supports embeddings. Encoder models always do. Default
     /// false.
     public var embeddings: Bool { get { c.embeddings != 0 } set { c.embeddings = newValue ? 1 : 0 } }
-    /// Type of the KV cache. Default `.byPrecision`.
-    public var cacheType: CacheType { get { CacheType(rawValue: c.cache_type) } set { c.cache_type = newValue.rawValue } }
+    /// Precision of the computation. Default `.fast`.
+    public var precision: Precision { get { Precision(rawValue: c.precision) } set { c.precision = newValue.rawValue } }
     /// Memory layout of weights on a CPU. Default `.auto`.
     public var weights: Weights { get { Weights(rawValue: c.weights) } set { c.weights = newValue.rawValue } }
+    /// Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
+    /// computes the rest of the model; their weights stay in host memory. 0: none. `.max`: all
+    /// layers. Default 0.
+    public var cpuExpertLayers: UInt32 { get { c.cpu_expert_layers } set { c.cpu_expert_layers = newValue } }
+    /// Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there
+    /// is one, which may change the order of sums. nil: no tuning.
+    public var tuningPath: String?
+    /// Directory of shaders that override the embedded ones. nil: only the embedded ones.
+    public var shaderPath: String?
+    /// Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, if the
+    /// driver supports it. nil: no cache.
+    public var pipelineCachePath: String?
+    /// Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. nil: the usual
+    /// layout.
+    public var i2sLayout: String?
     /// Type of the output projection (`lm_head`). Default `.asStored`.
     public var lmHeadType: LMHeadType { get { LMHeadType(rawValue: c.lm_head_type) } set { c.lm_head_type = newValue.rawValue } }
+    /// Type of the KV cache. Default `.byPrecision`.
+    public var cacheType: CacheType { get { CacheType(rawValue: c.cache_type) } set { c.cache_type = newValue.rawValue } }
     /// Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. Default 0.
     public var chunkTokens: UInt32 { get { c.chunk_tokens } set { c.chunk_tokens = newValue } }
     /// A GPU supports speculative decoding. A CPU always does. Default false.
@@ -62,15 +76,6 @@ public struct LoadOptions: @unchecked Sendable {
     /// Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers
     /// that are not listed are off. nil: all, in the order of that page.
     public var samplers: String?
-    /// Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. nil: the usual
-    /// layout.
-    public var i2sLayout: String?
-    /// Directory of shaders that override the embedded ones.
-    public var shaderPath: String?
-    /// Directory of tuning files for GPUs.
-    public var tuningPath: String?
-    /// Directory of the GPU pipeline cache, which keeps compiled kernels for the next load.
-    public var pipelineCachePath: String?
 
     public struct Device: RawRepresentable, Hashable, Sendable {
         public let rawValue: Int32
@@ -92,18 +97,6 @@ public struct LoadOptions: @unchecked Sendable {
         public static let fast = Precision(rawValue: TABLA_PRECISION_FAST)
         /// Every matrix product is computed in f32 on dequantized weights; the KV cache is f32.
         public static let exact = Precision(rawValue: TABLA_PRECISION_EXACT)
-    }
-
-    public struct CacheType: RawRepresentable, Hashable, Sendable {
-        public let rawValue: Int32
-        public init(rawValue: Int32) { self.rawValue = rawValue }
-
-        /// f16, or f32 with exact precision.
-        public static let byPrecision = CacheType(rawValue: TABLA_CACHE_DEFAULT)
-        public static let f16 = CacheType(rawValue: TABLA_CACHE_F16)
-        public static let f32 = CacheType(rawValue: TABLA_CACHE_F32)
-        /// About half the size of f16.
-        public static let q8_0 = CacheType(rawValue: TABLA_CACHE_Q8_0)
     }
 
     public struct Weights: RawRepresentable, Hashable, Sendable {
@@ -130,18 +123,30 @@ public struct LoadOptions: @unchecked Sendable {
         public static let q6_K = LMHeadType(rawValue: TABLA_LM_HEAD_Q6_K)
     }
 
+    public struct CacheType: RawRepresentable, Hashable, Sendable {
+        public let rawValue: Int32
+        public init(rawValue: Int32) { self.rawValue = rawValue }
+
+        /// f16, or f32 with exact precision.
+        public static let byPrecision = CacheType(rawValue: TABLA_CACHE_DEFAULT)
+        public static let f16 = CacheType(rawValue: TABLA_CACHE_F16)
+        public static let f32 = CacheType(rawValue: TABLA_CACHE_F32)
+        /// About half the size of f16.
+        public static let q8_0 = CacheType(rawValue: TABLA_CACHE_Q8_0)
+    }
+
     /// Calls `body` with the C struct, which is valid during the call.
     func withC<R>(_ body: (UnsafeMutablePointer<TablaLoadOptions>) throws -> R) throws -> R {
         var c = c
         c.prefix_bytes = prefixBytes.map { $0 == 0 ? .max : $0 } ?? 0
-        return try withCStrings([adapter, drafterPath, samplers, i2sLayout, shaderPath, tuningPath, pipelineCachePath]) { texts in
+        return try withCStrings([adapter, tuningPath, shaderPath, pipelineCachePath, i2sLayout, drafterPath, samplers]) { texts in
             c.adapter = texts[0]
-            c.drafter_path = texts[1]
-            c.samplers = texts[2]
-            c.i2s_layout = texts[3]
-            c.shader_path = texts[4]
-            c.tuning_path = texts[5]
-            c.pipeline_cache_path = texts[6]
+            c.tuning_path = texts[1]
+            c.shader_path = texts[2]
+            c.pipeline_cache_path = texts[3]
+            c.i2s_layout = texts[4]
+            c.drafter_path = texts[5]
+            c.samplers = texts[6]
             return try body(&c)
         }
     }
