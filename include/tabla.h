@@ -1705,7 +1705,10 @@ typedef struct TablaTranscribeOptions {
      * 1.
      */
     uint32_t timestamps;
-    /** Not 0: segments have words with times. Default 0. */
+    /**
+     * Not 0: segments have words with times, which costs a pass of the decoder per window. Default
+     * 0.
+     */
     uint32_t word_timestamps;
     /** Not 0: the text of earlier windows is part of the prompt. Default 1. */
     uint32_t condition_on_previous_text;

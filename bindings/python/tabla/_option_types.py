@@ -530,21 +530,6 @@ class TranscribeOptions(TypedDict, total=False):
         A window with a higher probability of no speech is silent, unless its average log-probability is above
         `logprob_threshold`; NaN: off. Default 0.6.
 
-    condition_on_previous_text: bool
-        The text of earlier windows is part of the prompt. Default `True`.
-
-    initial_prompt: str
-        Text before the recording, such as names that occur in it.
-
-    timestamps: bool
-        Segments have timestamps; otherwise each window of 30 seconds is one segment. Default `True`.
-
-    word_timestamps: bool
-        Segments have words with times. Default `False`.
-
-    max_initial_timestamp: float
-        Latest start of the first segment of a window in seconds. Default 1.
-
     silence_level: float
         Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60.
 
@@ -552,6 +537,21 @@ class TranscribeOptions(TypedDict, total=False):
         Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads: at least 2
         seconds of audio without speech are skipped, and `silence_level` is ignored. Default: `silence_level`
         is used.
+
+    initial_prompt: str
+        Text before the recording, such as names that occur in it.
+
+    condition_on_previous_text: bool
+        The text of earlier windows is part of the prompt. Default `True`.
+
+    timestamps: bool
+        Segments have timestamps; otherwise each window of 30 seconds is one segment. Default `True`.
+
+    word_timestamps: bool
+        Segments have words with times, which costs a pass of the decoder per window. Default `False`.
+
+    max_initial_timestamp: float
+        Latest start of the first segment of a window in seconds. Default 1.
 
     seed: int
         Seed of samples. Default 0.
@@ -585,22 +585,22 @@ class TranscribeOptions(TypedDict, total=False):
     no_speech_threshold: float | None
     """A window with a higher probability of no speech is silent, unless its average log-probability is above
     `logprob_threshold`; NaN: off. Default 0.6."""
-    condition_on_previous_text: bool | None
-    """The text of earlier windows is part of the prompt. Default `True`."""
-    initial_prompt: str | None
-    """Text before the recording, such as names that occur in it."""
-    timestamps: bool | None
-    """Segments have timestamps; otherwise each window of 30 seconds is one segment. Default `True`."""
-    word_timestamps: bool | None
-    """Segments have words with times. Default `False`."""
-    max_initial_timestamp: float | None
-    """Latest start of the first segment of a window in seconds. Default 1."""
     silence_level: float | None
     """Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60."""
     vad_model: str | os.PathLike[str] | None
     """Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads: at least 2
     seconds of audio without speech are skipped, and `silence_level` is ignored. Default: `silence_level` is
     used."""
+    initial_prompt: str | None
+    """Text before the recording, such as names that occur in it."""
+    condition_on_previous_text: bool | None
+    """The text of earlier windows is part of the prompt. Default `True`."""
+    timestamps: bool | None
+    """Segments have timestamps; otherwise each window of 30 seconds is one segment. Default `True`."""
+    word_timestamps: bool | None
+    """Segments have words with times, which costs a pass of the decoder per window. Default `False`."""
+    max_initial_timestamp: float | None
+    """Latest start of the first segment of a window in seconds. Default 1."""
     seed: int | None
     """Seed of samples. Default 0."""
 

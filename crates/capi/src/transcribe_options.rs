@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "structs come through pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::options::transcribe::{TASK, TablaTranscribeOptions};
-use super::pointers::{choose, init_options, path_of, read_sized, text_of};
+use super::options::transcribe::TablaTranscribeOptions;
+use super::pointers::{init_options, path_of, read_sized};
 use std::ffi::c_char;
 use std::sync::Arc;
 use tabla::audio::{PcmConverter, VoiceModel};
@@ -22,39 +22,25 @@ impl TablaTranscribeOptions {
             bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
         }
         // SAFETY: guaranteed by the caller.
-        let language = unsafe { text_of(self.language, "language") }?;
-        // SAFETY: guaranteed by the caller.
-        let prompt = unsafe { text_of(self.initial_prompt, "initial_prompt") }?;
+        let options = unsafe { self.plain_options() }?;
         // SAFETY: guaranteed by the caller.
         let voice_model = unsafe { voice_model_of(self.vad_model) }?;
-        let text = |text: &str| Some(text.to_string()).filter(|text| !text.is_empty());
         let number = |x: f64| Some(x).filter(|x| !x.is_nan());
         #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
         let [patience, length_penalty, silence_level] =
             [self.patience, self.length_penalty, self.silence_level].map(|x| x as f32);
         let increment = self.temperature_increment;
-        Ok(TranscribeOptions::default()
-            .language(text(language))
-            .task(choose("task", self.task, &TASK)?)
-            .beam_size(self.beam_size)
+        Ok(options
             .patience(patience)
             .length_penalty((length_penalty >= 0.0).then_some(length_penalty))
-            .best_of(self.best_of)
-            .temperature(self.temperature)
             .temperature_increment((increment != 0.0).then_some(increment))
             .thresholds(Thresholds {
                 compression_ratio: number(self.compression_ratio_threshold),
                 logprob: number(self.logprob_threshold),
                 no_speech: number(self.no_speech_threshold),
             })
-            .condition_on_previous_text(self.condition_on_previous_text != 0)
-            .initial_prompt(text(prompt))
-            .timestamps(self.timestamps != 0)
-            .word_timestamps(self.word_timestamps != 0)
-            .max_initial_timestamp(self.max_initial_timestamp)
             .silence_level(Some(silence_level).filter(|level| !level.is_nan()))
             .voice_model(voice_model)
-            .seed(self.seed)
             .cancel(Some(cancel)))
     }
 

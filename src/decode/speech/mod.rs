@@ -7,6 +7,8 @@
 mod gate;
 mod hypotheses;
 mod logits;
+#[rustfmt::skip] // generated
+mod option_fields;
 mod options;
 mod pages;
 mod passes;

@@ -24,9 +24,15 @@ pub(crate) fn files() -> Vec<Generated> {
         Generated::new("crates/core/src/exec/sampler_off.rs", rust::sampler_off),
         Generated::new("src/decode/sampling_options.rs", rust::sampling),
         Generated::new("src/load/option_fields.rs", || fields::fields("load")),
+        Generated::new("src/decode/speech/option_fields.rs", || {
+            fields::fields("transcribe")
+        }),
         Generated::new("crates/capi/src/options/mod.rs", || Ok(c::modules())),
         Generated::new("cli/src/args/load_options.rs", || {
             arguments::arguments("load")
+        }),
+        Generated::new("cli/src/commands/transcribe/decoding_options.rs", || {
+            arguments::arguments("transcribe")
         }),
         Generated::new("cli/src/args/sampling_options.rs", arguments::sampling),
         Generated::new(

@@ -430,22 +430,22 @@ public struct TranscribeOptions: @unchecked Sendable {
     /// A window with a higher probability of no speech is silent, unless its average
     /// log-probability is above `logprobThreshold`; NaN: off. Default 0.6.
     public var noSpeechThreshold: Double { get { c.no_speech_threshold } set { c.no_speech_threshold = newValue } }
-    /// The text of earlier windows is part of the prompt. Default true.
-    public var conditionOnPreviousText: Bool { get { c.condition_on_previous_text != 0 } set { c.condition_on_previous_text = newValue ? 1 : 0 } }
-    /// Text before the recording, such as names that occur in it.
-    public var initialPrompt: String?
-    /// Segments have timestamps; otherwise each window of 30 seconds is one segment. Default true.
-    public var timestamps: Bool { get { c.timestamps != 0 } set { c.timestamps = newValue ? 1 : 0 } }
-    /// Segments have words with times. Default false.
-    public var wordTimestamps: Bool { get { c.word_timestamps != 0 } set { c.word_timestamps = newValue ? 1 : 0 } }
-    /// Latest start of the first segment of a window in seconds. Default 1.
-    public var maxInitialTimestamp: Double { get { c.max_initial_timestamp } set { c.max_initial_timestamp = newValue } }
     /// Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60.
     public var silenceLevel: Double { get { c.silence_level } set { c.silence_level = newValue } }
     /// Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads:
     /// at least 2 seconds of audio without speech are skipped, and `silenceLevel` is ignored. nil:
     /// `silenceLevel` is used.
     public var vadModel: String?
+    /// Text before the recording, such as names that occur in it.
+    public var initialPrompt: String?
+    /// The text of earlier windows is part of the prompt. Default true.
+    public var conditionOnPreviousText: Bool { get { c.condition_on_previous_text != 0 } set { c.condition_on_previous_text = newValue ? 1 : 0 } }
+    /// Segments have timestamps; otherwise each window of 30 seconds is one segment. Default true.
+    public var timestamps: Bool { get { c.timestamps != 0 } set { c.timestamps = newValue ? 1 : 0 } }
+    /// Segments have words with times, which costs a pass of the decoder per window. Default false.
+    public var wordTimestamps: Bool { get { c.word_timestamps != 0 } set { c.word_timestamps = newValue ? 1 : 0 } }
+    /// Latest start of the first segment of a window in seconds. Default 1.
+    public var maxInitialTimestamp: Double { get { c.max_initial_timestamp } set { c.max_initial_timestamp = newValue } }
     /// Seed of samples. Default 0.
     public var seed: UInt64 { get { c.seed } set { c.seed = newValue } }
 
@@ -462,10 +462,10 @@ public struct TranscribeOptions: @unchecked Sendable {
     /// Calls `body` with the C struct, which is valid during the call.
     func withC<R>(_ body: (UnsafeMutablePointer<TablaTranscribeOptions>) throws -> R) throws -> R {
         var c = c
-        return try withCStrings([language, initialPrompt, vadModel]) { texts in
+        return try withCStrings([language, vadModel, initialPrompt]) { texts in
             c.language = texts[0]
-            c.initial_prompt = texts[1]
-            c.vad_model = texts[2]
+            c.vad_model = texts[1]
+            c.initial_prompt = texts[2]
             return try body(&c)
         }
     }

@@ -1,18 +1,21 @@
 //! `tabla transcribe`: text and subtitles of recordings.
 
+#[rustfmt::skip] // generated
+mod decoding_options;
 mod input;
 mod options;
 mod output;
 mod parallel;
 mod recording;
+mod values;
 
 use crate::args::{DeviceArgs, ModelArg};
 use crate::commands::common::open;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use clap::Args;
+use decoding_options::TranscribeOptionArgs;
 use input::{Input, RawArgs};
-use options::DecodingArgs;
 use output::OutputArgs;
 use recording::Recording;
 use tabla::speech::Task;
@@ -35,7 +38,7 @@ pub(crate) struct TranscribeArgs {
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
-    decoding: DecodingArgs,
+    decoding: TranscribeOptionArgs,
     #[command(flatten)]
     raw: RawArgs,
     #[command(flatten)]

@@ -34,7 +34,8 @@ pub struct TablaTranscribeOptions {
     /// Not 0: segments have timestamps; otherwise each window of 30 seconds is one segment. Default
     /// 1.
     pub timestamps: u32,
-    /// Not 0: segments have words with times. Default 0.
+    /// Not 0: segments have words with times, which costs a pass of the decoder per window. Default
+    /// 0.
     pub word_timestamps: u32,
     /// Not 0: the text of earlier windows is part of the prompt. Default 1.
     pub condition_on_previous_text: u32,
@@ -103,4 +104,29 @@ impl TablaTranscribeOptions {
         initial_prompt: std::ptr::null(),
         vad_model: std::ptr::null(),
     };
+
+    /// Converts the options that have the same type in Rust.
+    ///
+    /// # Safety
+    ///
+    /// Texts and paths are NULL or C strings.
+    #[expect(unsafe_code, reason = "pointers from C")]
+    pub(crate) unsafe fn plain_options(&self) -> tabla::Result<tabla::TranscribeOptions> {
+        // SAFETY: guaranteed by the caller.
+        let language = unsafe { crate::pointers::optional_text(self.language, "language") }?;
+        // SAFETY: guaranteed by the caller.
+        let initial_prompt = unsafe { crate::pointers::optional_text(self.initial_prompt, "initial_prompt") }?;
+        Ok(tabla::TranscribeOptions::default()
+            .task(crate::pointers::choose("task", self.task, &TASK)?)
+            .beam_size(self.beam_size)
+            .best_of(self.best_of)
+            .timestamps(self.timestamps != 0)
+            .word_timestamps(self.word_timestamps != 0)
+            .condition_on_previous_text(self.condition_on_previous_text != 0)
+            .seed(self.seed)
+            .temperature(self.temperature)
+            .max_initial_timestamp(self.max_initial_timestamp)
+            .language(language)
+            .initial_prompt(initial_prompt))
+    }
 }
