@@ -1,5 +1,6 @@
 //! Options of text generation.
 
+use super::generate_fields::generate_options;
 use super::grammar_start::GrammarStart;
 use super::logit_biases::{LogitBiases, breaker_bits, merged};
 use super::model::Model;
@@ -11,62 +12,14 @@ use crate::error::{Result, bail};
 use crate::exec::state::STOPS_MAX;
 use crate::op::params::Sampler;
 use crate::op::table::BIASES_MAX;
-use crate::text::{CompiledGrammar, Tokenizer};
-use std::sync::Arc;
+use crate::text::Tokenizer;
 
-tabla_core::options! {
+generate_options! {
+    tabla_core::options,
     /// Options of [`Session::generate`](crate::Session::generate). The default samples with
-    /// [`Sampling::default`] until a stop token or a full context.
-    #[derive(Clone, Debug, Default)]
-    pub struct GenerateOptions {
-        /// Sampling parameters.
-        pub sampling: Sampling,
-        /// Maximum number of tokens to generate; 0: until a stop token or a full context.
-        pub max_tokens: u32,
-        /// Number of steps in a burst: steps that are submitted to the device at once. 0 adapts: bursts
-        /// start short and grow as long as text arrives at least every 40 ms. The limit of the device
-        /// applies, 32 on a CPU.
-        pub burst: u32,
-        /// Whether to ignore the model's own stop tokens.
-        pub ignore_eos: bool,
-        /// Additional stop tokens. Together with the model's own, at most
-        /// [`GenerateOptions::STOPS_MAX`].
-        pub stop_token_ids: Vec<u32>,
-        /// Stop strings: text that ends the generation and is not part of the output. They do not
-        /// apply to `reasoning`. At most [`GenerateOptions::STOP_STRINGS_MAX`] strings of
-        /// [`GenerateOptions::STOP_STRING_BYTES_MAX`] bytes.
-        pub stop: Vec<String>,
-        /// Behavior when the context is full.
-        pub overflow: Overflow,
-        /// Speculative decoding.
-        pub speculate: SpeculateOptions,
-        /// Grammar that constrains the output, from
-        /// [`Model::compile_grammar`](crate::Model::compile_grammar). Generation ends where the grammar
-        /// allows no further token. Tokens that the grammar forces are appended without sampling,
-        /// unless `logprobs` is set.
-        pub grammar: Option<Arc<CompiledGrammar>>,
-        /// Where the grammar begins to apply. Default: the first token, or the first one after
-        /// `reasoning`.
-        pub grammar_start: GrammarStart,
-        /// Markers of reasoning, which the output may begin with. Reasoning is free: neither the
-        /// grammar nor stop strings apply to it and to white space after it. If a grammar must apply, a
-        /// stop token within reasoning closes the reasoning instead of ending the output.
-        pub reasoning: Option<ReasoningMarkers>,
-        /// Maximum number of tokens of `reasoning`; then it is closed. `None`: no maximum.
-        pub reasoning_budget: Option<u32>,
-        /// Values added to the logits of tokens before all samplers; -inf bans a token. At most
-        /// [`GenerateOptions::BIASES_MAX`] tokens. Several biases of one token are added.
-        pub logit_bias: Vec<(u32, f32)>,
-        /// Minimum number of tokens before a stop token is allowed.
-        pub min_tokens: u32,
-        /// DRY sequence breakers: a token that contains one of these strings ends a repetition. The
-        /// limits are those of stop strings. `None`: [`GenerateOptions::DRY_SEQUENCE_BREAKERS`].
-        pub dry_sequence_breakers: Option<Vec<String>>,
-        /// Number of likeliest tokens to return with the log-probability of each generated token, at
-        /// most [`GenerateOptions::LOGPROBS_MAX`]; `None`: no log-probabilities. Bursts are then
-        /// single steps.
-        pub logprobs: Option<u32>,
-    }
+    /// [`Sampling::default`](crate::Sampling::default) until a stop token or a full context.
+    #[derive(Clone, Debug)]
+    pub struct GenerateOptions
 }
 
 impl GenerateOptions {

@@ -16,6 +16,8 @@ mod end;
 mod engine;
 mod free_output;
 mod generate;
+#[rustfmt::skip] // generated
+mod generate_fields;
 mod generation;
 mod generation_state;
 mod grammar_start;

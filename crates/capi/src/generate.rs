@@ -114,11 +114,10 @@ impl TablaGenerateOptions {
             GenerateOptions::BIASES_MAX as usize,
             "logit_bias",
         )?;
-        Ok(GenerateOptions::default()
+        // SAFETY: guaranteed by the caller.
+        let options = unsafe { self.plain_options() }?;
+        Ok(options
             .sampling(self.sampling())
-            .max_tokens(self.max_tokens)
-            .burst(self.burst)
-            .ignore_eos(self.ignore_eos != 0)
             .stop_token_ids(
                 check_count(stop_token_ids, GenerateOptions::STOPS_MAX, "stop_token_ids")?.to_vec(),
             )
@@ -131,7 +130,6 @@ impl TablaGenerateOptions {
             })
             .speculate(self.speculate()?)
             .logit_bias(logit_bias.iter().map(|b| (b.token, b.bias)).collect())
-            .min_tokens(self.min_tokens)
             .dry_sequence_breakers(match self.dry_sequence_breakers.is_null() {
                 true => None,
                 false => {

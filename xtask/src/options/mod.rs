@@ -24,6 +24,9 @@ pub(crate) fn files() -> Vec<Generated> {
         Generated::new("crates/core/src/exec/sampler_off.rs", rust::sampler_off),
         Generated::new("src/decode/sampling_options.rs", rust::sampling),
         Generated::new("src/load/option_fields.rs", || fields::fields("load")),
+        Generated::new("src/decode/generate_fields.rs", || {
+            fields::fields("generate")
+        }),
         Generated::new("src/decode/speech/option_fields.rs", || {
             fields::fields("transcribe")
         }),

@@ -193,4 +193,18 @@ impl TablaGenerateOptions {
             .mirostat_eta(self.mirostat_eta)
             .seed(self.seed)
     }
+
+    /// Converts the options that have the same type in Rust.
+    ///
+    /// # Safety
+    ///
+    /// Texts and paths are NULL or C strings.
+    #[expect(unsafe_code, reason = "pointers from C")]
+    pub(crate) unsafe fn plain_options(&self) -> tabla::Result<tabla::GenerateOptions> {
+        Ok(tabla::GenerateOptions::default()
+            .max_tokens(self.max_tokens)
+            .burst(self.burst)
+            .ignore_eos(self.ignore_eos != 0)
+            .min_tokens(self.min_tokens))
+    }
 }
