@@ -374,7 +374,7 @@ fn operations(files: &[File]) -> Vec<String> {
         let modules = page(&parent).map_or("", |f| f.code.as_str());
         let stem = name.trim_end_matches(".rs");
         if find(modules, &format!("mod {stem};")).next().is_none() {
-            findings.push(file.finding(0, &format!("{stem} is not declared in {parent}")));
+            findings.push(file.finding(0, format!("{stem} is not declared in {parent}")));
         }
     }
     if listed.is_empty() {

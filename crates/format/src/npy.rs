@@ -108,9 +108,11 @@ pub fn header(shape: &[usize]) -> Vec<u8> {
     let dims = dims.join(", ");
     let mut text =
         format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({dims}{comma}), }}");
-    let bytes = VERSION_END + 2 + text.len() + 1;
-    let padding = bytes.next_multiple_of(ALIGNMENT) - bytes;
-    text.extend(std::iter::repeat_n(' ', padding));
+    // The length takes 2 bytes, the end of the line 1.
+    let others = VERSION_END.saturating_add(3);
+    while !text.len().saturating_add(others).is_multiple_of(ALIGNMENT) {
+        text.push(' ');
+    }
     text.push('\n');
     let length = u16::try_from(text.len()).expect("header text is shorter than 64 KiB");
     let mut file = MAGIC.to_vec();
