@@ -64,6 +64,9 @@ impl Engine {
     ) -> Result<()> {
         let (start, stage) = (request.cached, request.stage());
         self.make_writable(request.slot, start, start + count)?;
+        // The head has no recurrent layers. The check starts at the same position, which may begin a block of the
+        // state.
+        self.kv.settle_state(request.slot as usize, start);
         self.compute_head_keys(request, head_keys, start)?;
         // Those of further draft tokens depend on the head, not on the model.
         *head_keys = start + 1;
