@@ -138,9 +138,12 @@ impl Request {
         }
     }
 
-    /// Sends the tokens after the first `before` to the session.
-    pub(super) fn deliver(&mut self, before: usize, logprobs: Option<Logprobs>) {
-        self.cached = self.sequence.len() - 1;
+    /// Sends the tokens after the first `before` to the session. `done` is that of the row of the last pass.
+    pub(super) fn deliver(&mut self, before: usize, done: u32, logprobs: Option<Logprobs>) {
+        // The last token was sampled, but not computed. A pass that samples no token has computed the last one, and
+        // a recurrent state cannot return to the position before it.
+        let sampled = usize::from(done != NOT_FINITE);
+        self.cached = self.sequence.len() - sampled;
         self.sampled += self.sequence.len() - before;
         self.output_queue
             .push_tokens(&self.sequence.tokens()[before..], logprobs);

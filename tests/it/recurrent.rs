@@ -90,3 +90,46 @@ fn context_shift_is_refused() {
     assert_eq!(result.err().map(|e| e.kind()), Some(ErrorKind::Unsupported));
     assert_eq!(session.tokens().len(), 20);
 }
+
+/// Generates after a prompt of `prompt` tokens. After each of several generations, `failing` generations exclude all
+/// tokens. Returns the tokens of the session and the bits of the next logits.
+fn generate_with_failures(prompt: u32, failing: usize) -> (Vec<u32>, Vec<u32>) {
+    // Another model has other cached prefixes.
+    let mut session = Session::new(load(120));
+    let vocab = session.facts().vocab;
+    let excluded = (0..vocab).map(|id| (id, f32::NEG_INFINITY)).collect();
+    let excluded = greedy(5).logit_bias(excluded);
+    session.prefill(&text(prompt)).expect("prefill succeeds");
+    for count in [1, 1, 15, 17] {
+        let options = greedy(count).ignore_eos(true);
+        session
+            .generate_with(&options, |_| ControlFlow::Continue(()))
+            .expect("generation succeeds");
+        for _ in 0..failing {
+            let error = session
+                .generate_with(&excluded, |_| ControlFlow::Continue(()))
+                .expect_err("no token is allowed");
+            assert!(error.message().contains("finite"), "{error}");
+        }
+    }
+    let mut logits = vec![0.0; vocab as usize];
+    session.logits(&mut logits).expect("logits are available");
+    let bits = logits.into_iter().map(f32::to_bits).collect();
+    (session.tokens().to_vec(), bits)
+}
+
+/// A pass that samples no token has changed the state. If its position begins a block of the state, the sequence cannot
+/// return to the position before it.
+#[test]
+fn session_continues_after_passes_without_a_token() {
+    for prompt in [14, 15, 16, 17, 31, 48, 64, 80] {
+        let (tokens, bits) = generate_with_failures(prompt, 0);
+        assert_eq!(tokens.len(), prompt as usize + 34);
+        for failing in [1, 2] {
+            let (found, found_bits) = generate_with_failures(prompt, failing);
+            assert_eq!(found, tokens, "prompt of {prompt} tokens, {failing}");
+            let same = found_bits == bits;
+            assert!(same, "logits after a prompt of {prompt} tokens, {failing}");
+        }
+    }
+}

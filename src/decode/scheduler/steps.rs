@@ -113,7 +113,7 @@ impl Scheduler {
                 break;
             }
         }
-        request.deliver(before, None);
+        request.deliver(before, done, None);
         // Delivery takes time, and happens less often with long bursts.
         drafter.record_check(accepted, start.elapsed());
         request.restore_drafter(drafter);
@@ -371,7 +371,7 @@ impl Scheduler {
             let has_logprobs =
                 request.logprobs_mode() == LogprobsMode::On && request.sequence.len() > before;
             let logprobs = sampled.logprobs(at).filter(|_| has_logprobs);
-            request.deliver(before, logprobs);
+            request.deliver(before, done, logprobs);
             if let Some(sampling) = request.sampling.as_mut().filter(|_| steps > 0) {
                 let took = start.elapsed();
                 sampling.burst.adapt(took, steps);
