@@ -339,11 +339,14 @@ pub fn compare(what: &str, reference: &Outcome, actual: &Outcome, tolerance: f32
     }
 }
 
+/// Magnitude below which numbers count as 0.
+const NEGLIGIBLE: f32 = 1e-20;
+
 /// Panics unless all elements agree within a tolerance relative to the largest magnitude.
 pub fn near(what: &str, x: &[f32], y: &[f32], tolerance: f32) {
     assert_eq!(x.len(), y.len(), "{what}");
     let finite = x.iter().filter(|x| x.is_finite());
-    let largest = finite.fold(0.0f32, |m, x| m.max(x.abs()));
+    let largest = finite.fold(NEGLIGIBLE, |m, x| m.max(x.abs()));
     for (i, (x, y)) in x.iter().zip(y).enumerate() {
         let agree = x == y || (x - y).abs() <= tolerance * largest;
         assert!(

@@ -38,6 +38,16 @@ trait Tested {
 
     /// Returns the expected results with `live` active rows; empty for operations with separate tests.
     fn expected(o: &Outcome, live: usize) -> Expected;
+
+    /// Returns the elements of an operand after the operation, 0 where they are undefined.
+    fn defined(o: &Outcome, name: &str, _live: usize) -> Vec<f32> {
+        o.results(name)
+    }
+}
+
+/// Returns the number of active rows.
+fn live(o: &Outcome) -> usize {
+    o.case.live.min(o.case.tokens) as usize
 }
 
 /// Returns the cases of an operation, at least one.
@@ -47,6 +57,10 @@ pub fn cases(op: Op) -> &'static [Case] {
 
 /// Returns the expected results of an operation; empty for operations with separate tests.
 pub fn expected(op: Op, o: &Outcome) -> Expected {
-    let live = o.case.live.min(o.case.tokens) as usize;
-    with_kind!(op, |K| <K as Tested>::expected(o, live))
+    with_kind!(op, |K| <K as Tested>::expected(o, live(o)))
+}
+
+/// Returns the elements of an operand after an operation, 0 where they are undefined.
+pub fn defined(op: Op, o: &Outcome, name: &str) -> Vec<f32> {
+    with_kind!(op, |K| <K as Tested>::defined(o, name, live(o)))
 }

@@ -4,6 +4,7 @@ use super::common::{activation, rows, wide};
 use super::{Expected, Tested};
 use crate::case::{Case, PLAIN};
 use crate::rig::Outcome;
+use std::collections::BTreeMap;
 use tabla_core::dtype::DType;
 use tabla_core::op::functions::Activation;
 use tabla_core::op::kind;
@@ -231,6 +232,12 @@ impl Tested for kind::DeltaNet {
         }
         vec![("y", y)]
     }
+
+    fn defined(o: &Outcome, name: &str, live: usize) -> Vec<f32> {
+        let p: params::delta_net::Params = o.params();
+        let head = [p.heads, p.key_dim, p.value_dim];
+        defined_states(o, name, live, ([p.stride, p.first], head))
+    }
 }
 
 macro_rules! ssm_gates_case {
@@ -359,6 +366,12 @@ impl Tested for kind::SsmScan {
         }
         vec![("y", y)]
     }
+
+    fn defined(o: &Outcome, name: &str, live: usize) -> Vec<f32> {
+        let p: params::ssm_scan::Params = o.params();
+        let head = [p.heads, p.key_dim, p.value_dim];
+        defined_states(o, name, live, ([p.stride, p.first], head))
+    }
 }
 
 macro_rules! rms_gate_case {
@@ -416,6 +429,43 @@ fn first_row(all: &[Row], t: usize) -> usize {
 
 fn silu(x: f64) -> f64 {
     activation(Activation::Silu as u32, x)
+}
+
+/// Returns an operand after the operation. In `recurrent_state`, the entries of positions of the block that
+/// a sequence does not have yet are undefined.
+fn defined_states(
+    o: &Outcome,
+    name: &str,
+    live: usize,
+    (pages, head): ([u32; 2], [u32; 3]),
+) -> Vec<f32> {
+    let mut after = o.results(name);
+    if name != "recurrent_state" {
+        return after;
+    }
+    let [heads, keys, values] = head.map(|n| n as usize);
+    let size = keys * values + BLOCK * (keys + values + 1);
+    let context = o.state().context;
+    // The last position in each state.
+    let mut last: BTreeMap<usize, u32> = BTreeMap::new();
+    for row in o.rows()[..live].iter().filter(|row| row.position < context) {
+        let position = last
+            .entry(state_at(o, row, pages, row.position))
+            .or_default();
+        *position = row.position.max(*position);
+    }
+    for (state, position) in last {
+        let count = position as usize % BLOCK + 1;
+        for head in after[state * heads * size..][..heads * size].chunks_exact_mut(size) {
+            let (key, rest) = head[keys * values..].split_at_mut(keys * BLOCK);
+            let (value, sums) = rest.split_at_mut(values * BLOCK);
+            key.chunks_exact_mut(BLOCK)
+                .for_each(|key| key[count..].fill(0.0));
+            value[values * count..].fill(0.0);
+            sums[count..].fill(0.0);
+        }
+    }
+    after
 }
 
 /// State of a head in f64, `[key_dim][value_dim]`, after the positions of the block before `position`.
