@@ -1,4 +1,5 @@
-//! How many tokens of a sequence come from the KV cache.
+//! Decides how many cached tokens a request reuses, and whether the last one is computed again for its logits;
+//! `Engine::assign_slot` finds the prefix.
 
 /// Origin of the last token of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

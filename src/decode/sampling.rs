@@ -1,4 +1,4 @@
-//! Sampling parameters.
+//! Selects the sampling stage that parameters require.
 
 use super::sampling_options::stage_of_parameters;
 use crate::exec::state::STOPS_MAX;

@@ -1,4 +1,4 @@
-//! Device selection.
+//! Selects the device of a model, and computes its free memory.
 
 use super::memory::{self, Cache};
 use super::options::{DeviceChoice, LoadOptions, WeightMemory};

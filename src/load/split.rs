@@ -110,7 +110,7 @@ pub(super) fn drop_shared(
             let layer: u32 = tensor.layer.parse().unwrap_or(0);
             layer < first || !SHARED.contains(&tensor.module)
         };
-        shared == 0 || LayerTensor::parse(&weight.name).is_none_or(used)
+        LayerTensor::parse(&weight.name).is_none_or(used)
     });
     Ok(weights)
 }

@@ -91,7 +91,7 @@ fn context_shift_is_refused() {
     assert_eq!(session.tokens().len(), 20);
 }
 
-/// Generates after a prompt of `prompt` tokens. After each of several generations, `failing` generations exclude all
+/// Generates after a prompt of `prompt` tokens. Before and after each of several generations, `failing` generations exclude all
 /// tokens. Returns the tokens of the session and the bits of the next logits.
 fn generate_with_failures(prompt: u32, failing: usize) -> (Vec<u32>, Vec<u32>) {
     // Another model has other cached prefixes.
@@ -100,11 +100,13 @@ fn generate_with_failures(prompt: u32, failing: usize) -> (Vec<u32>, Vec<u32>) {
     let excluded = (0..vocab).map(|id| (id, f32::NEG_INFINITY)).collect();
     let excluded = greedy(5).logit_bias(excluded);
     session.prefill(&text(prompt)).expect("prefill succeeds");
-    for count in [1, 1, 15, 17] {
+    for count in [0, 1, 1, 15, 17] {
         let options = greedy(count).ignore_eos(true);
-        session
-            .generate_with(&options, |_| ControlFlow::Continue(()))
-            .expect("generation succeeds");
+        if count > 0 {
+            session
+                .generate_with(&options, |_| ControlFlow::Continue(()))
+                .expect("generation succeeds");
+        }
         for _ in 0..failing {
             let error = session
                 .generate_with(&excluded, |_| ControlFlow::Continue(()))

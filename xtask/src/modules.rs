@@ -62,14 +62,23 @@ fn list(sources: &Path, folder: &str, files: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the first paragraph of the description of a file, on one line.
+/// Returns the first paragraph of the description of a file, on one line, without links of rustdoc.
 fn first_paragraph(text: &str) -> String {
     let lines = text.lines().map_while(|line| line.strip_prefix("//!"));
     let paragraph = lines.map(str::trim).take_while(|line| !line.is_empty());
-    paragraph
-        .collect::<Vec<_>>()
-        .join(" ")
-        .replace('|', "\\|")
+    let text = paragraph.collect::<Vec<_>>().join(" ");
+    // [`name`](path) and [`name`] become `name`.
+    let mut parts = text.split("[`");
+    let mut cell = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let (name, rest) = part.split_once("`]").unwrap_or((part, ""));
+        let rest = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+            Some((_, rest)) => rest,
+            None => rest,
+        };
+        cell += &format!("`{name}`{rest}");
+    }
+    cell.replace('|', "\\|")
         .trim_end_matches(['.', ':'])
         .to_string()
 }
@@ -82,6 +91,8 @@ mod tests {
     fn the_first_paragraph_becomes_a_cell() {
         let text = "//! Reads `a | b`\n//! and more.\n//!\n//! Details.\n\nuse std;\n";
         assert_eq!(first_paragraph(text), "Reads `a \\| b` and more");
+        let links = "//! A [`Table`](super::Table) of [`Cmd`]s (all).\n";
+        assert_eq!(first_paragraph(links), "A `Table` of `Cmd`s (all)");
         assert_eq!(first_paragraph("use std;\n"), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that linking takes.
+//! Computes the memory of a program before it is linked.
 
 use super::launches::{Target, launches_of};
 use super::link::{ArenaLayout, Buffers};

@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 4 << 30;
 pub struct Array {
     /// Lengths of the dimensions.
     pub shape: Vec<usize>,
-    /// Elements, the last dimension first.
+    /// Elements in C order: the last index varies fastest.
     pub values: Vec<f32>,
 }
 

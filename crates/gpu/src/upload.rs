@@ -1,4 +1,4 @@
-//! Upload of weights in the sections defined by `layout`.
+//! Uploads weights in the sections of `tabla_quant::sections`.
 //!
 //! Tensors are packed in a small buffer per thread, so that no second copy stays in host memory.
 

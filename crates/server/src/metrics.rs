@@ -1,4 +1,4 @@
-//! Metrics of models.
+//! Counters and histograms of a model; `prometheus.rs` writes them.
 
 use crate::engine::events::{FinishReason, PromptUsage};
 use std::fmt::Write;

@@ -342,18 +342,22 @@ pub fn compare(what: &str, reference: &Outcome, actual: &Outcome, tolerance: f32
 /// Magnitude below which numbers count as 0.
 const NEGLIGIBLE: f32 = 1e-20;
 
-/// Panics unless all elements agree within a tolerance relative to the largest magnitude.
-pub fn near(what: &str, x: &[f32], y: &[f32], tolerance: f32) {
+/// Panics unless all elements agree within a tolerance relative to the largest magnitude. Returns the largest relative
+/// error.
+pub fn near(what: &str, x: &[f32], y: &[f32], tolerance: f32) -> f32 {
     assert_eq!(x.len(), y.len(), "{what}");
     let finite = x.iter().filter(|x| x.is_finite());
     let largest = finite.fold(NEGLIGIBLE, |m, x| m.max(x.abs()));
+    let mut worst = 0.0f32;
     for (i, (x, y)) in x.iter().zip(y).enumerate() {
-        let agree = x == y || (x - y).abs() <= tolerance * largest;
+        let error = if x == y { 0.0 } else { (x - y).abs() / largest };
         assert!(
-            agree,
+            error <= tolerance,
             "{what}[{i}]: expected {x}, got {y}; largest magnitude {largest}"
         );
+        worst = error.max(worst);
     }
+    worst
 }
 
 /// Returns a change of operands that runs token `t` of a batch alone, as the first row.

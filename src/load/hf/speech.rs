@@ -153,7 +153,7 @@ pub(in crate::load) fn speech_config(
     for key in STORAGE_KEYS {
         root.remove(key);
     }
-    for model in arch.exported() {
+    if let Some(model) = arch.exported().next() {
         write_class(model, &mut root);
     }
     for (_, [name, _], value) in KEYS {

@@ -158,8 +158,13 @@ fn run_checks(devices: &[Device], checks: &[(&str, Check)]) {
 /// Runs all cases of operations on all devices.
 fn run_cases<'a>(devices: &[Device], ops: impl Iterator<Item = &'a Op>) {
     for op in ops {
-        for device in devices {
-            operations::check(device, *op);
+        let errors: Vec<f32> = devices
+            .iter()
+            .map(|on| operations::check(on, *op))
+            .collect();
+        for error in &errors {
+            log(format_args!("{}: error {error:.1e}", op.name()));
+            assert_eq!(*error, errors[0], "{}: encoded and recorded", op.name());
         }
     }
 }

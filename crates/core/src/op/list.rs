@@ -6,8 +6,8 @@
 //! indices, a type per operation ([`kind`](super::kind)) and `docs/OPS.md` are generated from the list.
 //!
 //! A row that ends with `per element` or `per row` is an operation that changes `y` in place. It also defines the
-//! method of the builder: the operands before `y` and `y`, then the values in parentheses, which are
-//! parameters of the shader next to `tokens` and `dim`.
+//! method of the builder: the operands before `y` (`x`: activations, others: a vector) and `y`, then the values in
+//! parentheses, which are parameters of the shader next to `tokens` and `dim`.
 //!
 //! Shapes: activations have `tokens` rows, of which the first `state.active_rows` are active; W is `[rows,
 //! cols]`, row-major, in any storage type. All other operands are f32 unless noted.

@@ -7,59 +7,59 @@ use crate::error::{Result, bail};
 /// Maximum of `repeat_last_n`, in tokens.
 pub const REPEAT_LAST_N_MAX: u32 = 1024;
 
-/// Sampler that transforms or filters logits before a token is drawn. Disabled unless its
-/// parameters enable it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SamplerKind {
+macro_rules! samplers {
+    ($($(#[doc = $doc:literal])+ $kind:ident = $name:literal, [$($sampled:ident)?], [$($full:ident),+];)+) => {
+        /// Sampler that transforms or filters logits before a token is drawn. Disabled unless its
+        /// parameters enable it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum SamplerKind { $($(#[doc = $doc])+ $kind,)+ }
+
+        impl SamplerKind {
+            /// All samplers in the order of llama.cpp: the default chain.
+            pub const DEFAULT: &[Self] = &[$(Self::$kind,)+];
+
+            /// Returns the name, as in llama.cpp.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)+ }
+            }
+
+            /// Returns the operations of the sampler in a stage.
+            pub fn ops(self, stage: SamplingStage) -> &'static [Op] {
+                match (self, stage) {
+                    (_, SamplingStage::Greedy) => &[],
+                    $(
+                        (Self::$kind, SamplingStage::Sampled) => &[$(Op::$sampled)?],
+                        (Self::$kind, SamplingStage::Full) => &[$(Op::$full),+],
+                    )+
+                }
+            }
+        }
+    };
+}
+
+// In the order of the default chain: name, operations of the stages `sampled` and `full`.
+samplers! {
     /// Repetition, frequency and presence penalties.
-    Penalties,
+    Penalties = "penalties", [Penalize], [Penalize];
     /// Penalty for tokens that continue a repetition (DRY).
-    Dry,
+    Dry = "dry", [], [Dry];
     /// Keeps logits within n standard deviations of the largest.
-    TopNSigma,
+    TopNSigma = "top_n_sigma", [], [TopNSigma];
     /// Keeps the k most likely tokens.
-    TopK,
+    TopK = "top_k", [TopK], [TopK];
     /// Keeps the most typical tokens, up to a cumulative probability.
-    Typical,
+    Typical = "typ_p", [], [Typical];
     /// Keeps the most likely tokens, up to a cumulative probability.
-    TopP,
+    TopP = "top_p", [TopP], [TopP];
     /// Keeps tokens with a minimum probability relative to the most likely one.
-    MinP,
+    MinP = "min_p", [MinP], [MinP];
     /// Removes the most likely tokens with some probability (XTC).
-    Xtc,
+    Xtc = "xtc", [], [Xtc];
     /// Divides logits by the temperature, which may depend on their entropy.
-    Temperature,
+    Temperature = "temperature", [Temper], [Temper, DynamicTemper];
 }
 
 impl SamplerKind {
-    /// All samplers in the order of llama.cpp: the default chain.
-    pub const DEFAULT: &[Self] = &[
-        Self::Penalties,
-        Self::Dry,
-        Self::TopNSigma,
-        Self::TopK,
-        Self::Typical,
-        Self::TopP,
-        Self::MinP,
-        Self::Xtc,
-        Self::Temperature,
-    ];
-
-    /// Returns the name, as in llama.cpp.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Penalties => "penalties",
-            Self::Dry => "dry",
-            Self::TopNSigma => "top_n_sigma",
-            Self::TopK => "top_k",
-            Self::Typical => "typ_p",
-            Self::TopP => "top_p",
-            Self::MinP => "min_p",
-            Self::Xtc => "xtc",
-            Self::Temperature => "temperature",
-        }
-    }
-
     /// Parses a sampler chain: names separated by `;`.
     ///
     /// # Errors
@@ -94,24 +94,6 @@ impl SamplerKind {
             }
         }
         Ok(())
-    }
-
-    /// Returns the operations of the sampler in a stage.
-    pub fn ops(self, stage: SamplingStage) -> &'static [Op] {
-        match (self, stage) {
-            (_, SamplingStage::Greedy) => &[],
-            (Self::Penalties, _) => &[Op::Penalize],
-            (Self::TopK, _) => &[Op::TopK],
-            (Self::TopP, _) => &[Op::TopP],
-            (Self::MinP, _) => &[Op::MinP],
-            (Self::Temperature, SamplingStage::Sampled) => &[Op::Temper],
-            (Self::Temperature, SamplingStage::Full) => &[Op::Temper, Op::DynamicTemper],
-            (_, SamplingStage::Sampled) => &[],
-            (Self::Dry, SamplingStage::Full) => &[Op::Dry],
-            (Self::TopNSigma, SamplingStage::Full) => &[Op::TopNSigma],
-            (Self::Typical, SamplingStage::Full) => &[Op::Typical],
-            (Self::Xtc, SamplingStage::Full) => &[Op::Xtc],
-        }
     }
 }
 

@@ -8,29 +8,43 @@ use tabla_core::op::list::Op;
 use tabla_core::op::params;
 use tabla_core::op::table::Slot;
 
-/// Operand that is combined with `y`: activations of its shape, or a vector of its columns.
-pub trait InPlaceOperand: Copy {
-    #[doc(hidden)]
-    fn checked(self, builder: &mut Builder<'_>, y: X) -> Slot;
+/// An operand that is combined with `y`.
+trait Operand: Copy {
+    /// Returns its slot, after a check that its shape fits `y`.
+    fn fitting(self, op: Op, y: X, builder: &mut Builder<'_>) -> Slot;
 }
 
-impl InPlaceOperand for X {
-    fn checked(self, builder: &mut Builder<'_>, y: X) -> Slot {
+impl Operand for X {
+    fn fitting(self, _: Op, y: X, builder: &mut Builder<'_>) -> Slot {
         builder.check_same_shape(self, y);
         self.slot
     }
 }
 
-impl InPlaceOperand for W {
-    fn checked(self, builder: &mut Builder<'_>, y: X) -> Slot {
+/// A vector of the columns of `y`.
+impl Operand for W {
+    fn fitting(self, op: Op, y: X, builder: &mut Builder<'_>) -> Slot {
         if [self.rows, self.cols] != [1, y.cols] {
             builder.fail(format!(
-                "shape mismatch: expected a vector of {}, got [{}, {}]",
-                y.cols, self.rows, self.cols
+                "shape mismatch: {} expects a vector of {}, got [{}, {}]",
+                op.name(),
+                y.cols,
+                self.rows,
+                self.cols
             ));
         }
         self.slot
     }
+}
+
+/// Type of an operand: `x` are activations, others weights.
+macro_rules! operand {
+    (x) => {
+        X
+    };
+    ($weight:ident) => {
+        W
+    };
 }
 
 /// Number of work items per token.
@@ -48,13 +62,13 @@ macro_rules! method {
     ([$($formula:literal)+] $op:ident $stem:ident [$($x:ident)*] y: update, state: read; $unit:ident($($value:ident: $type:ty),*)) => {
         #[doc = "Emits"]
         $(#[doc = $formula])+
-        pub fn $stem(&mut self, $($x: impl InPlaceOperand,)* y: X, $($value: $type),*) {
+        pub fn $stem(&mut self, $($x: operand!($x),)* y: X, $($value: $type),*) {
             let params = params::$stem::Params {
                 tokens: y.tokens,
                 dim: y.cols,
                 $($value,)*
             };
-            let slots = [$($x.checked(self, y),)* y.slot, self.state];
+            let slots = [$($x.fitting(Op::$op, y, self),)* y.slot, self.state];
             self.emit((Op::$op, None), &slots, &params, [work!($unit, y), y.tokens]);
         }
     };

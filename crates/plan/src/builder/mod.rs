@@ -31,7 +31,6 @@ pub use ends::LogitMap;
 pub use experts::{Router, RouterVectors, Routes};
 pub use graph::{Graph, Node};
 pub use hooks::EditRows;
-pub use in_place::InPlaceOperand;
 pub use operand::{W, X};
 pub use point_list::Hooks;
 pub use recurrent::{

@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Emits matrix products: gemv or gemm, by the number of tokens.
 
 use super::base::Builder;
 use super::operand::{W, X};

@@ -1,4 +1,4 @@
-//! What several endpoints share.
+//! Helpers of endpoints: JSON responses, query parameters, usage, the lease of a model.
 
 use crate::app::App;
 use crate::engine::blocking::{CancelOnDrop, blocking};

@@ -1,4 +1,4 @@
-//! Numbers in requests, and their ranges.
+//! Parses integers of requests, and checks the ranges of numbers.
 
 use crate::http::error::{ApiError, ApiResult};
 use serde::{Deserialize, Deserializer};

@@ -288,6 +288,7 @@ impl Tested for kind::GluHalves {
         glu_halves_case!("primes", Relu2, 2 x 13, 3, 3),
         glu_halves_case!("primes", Relu, 2 x 13, 3, 3),
         glu_halves_case!("primes", Sigmoid, 2 x 13, 3, 3),
+        glu_halves_case!("primes", Linear, 2 x 13, 3, 3),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -333,6 +334,8 @@ impl Tested for kind::Activate {
         activate_case!("many", Relu2, 131, 67, 61),
         activate_case!("primes", Relu, 37, 5, 3),
         activate_case!("many", Relu, 131, 67, 61),
+        activate_case!("primes", Sigmoid, 37, 5, 3),
+        activate_case!("primes", Linear, 37, 5, 3),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {

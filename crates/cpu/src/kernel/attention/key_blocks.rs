@@ -18,7 +18,7 @@ use std::ops::Range;
 use tabla_core::error::Result;
 
 /// Positions per block.
-pub(crate) const KV_BLOCK: usize = 256;
+pub(super) const KV_BLOCK: usize = 256;
 
 /// A block of positions, aligned to multiples of [`KV_BLOCK`].
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ fn panel_size(tokens: usize) -> usize {
 
 /// Floats of the partial result of a row: weighted values, not yet divided by the sum of weights,
 /// `[head]`; the maximum score, which weights are relative to; the sum of weights.
-pub(crate) fn partial_len(head: usize) -> usize {
+pub(super) fn partial_len(head: usize) -> usize {
     head + LANES_MAX
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn clear(total: &mut [f32], head: usize) {
 
 /// Merges partial results of later positions. Rows that see none of these have a weight of 0.
 #[inline(always)]
-pub(crate) fn merge(total: &mut [f32], later: &[f32], head: usize) {
+pub(super) fn merge(total: &mut [f32], later: &[f32], head: usize) {
     let rows = total.chunks_exact_mut(partial_len(head));
     for (total, later) in rows.zip(later.chunks_exact(partial_len(head))) {
         let (values, stats) = total.split_at_mut(head);
@@ -199,7 +199,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
     /// Computes the partial results of the query rows for these positions; `floats` is working
     /// memory.
     #[inline(always)]
-    pub(crate) fn attend<'m, S: Simd>(
+    pub(super) fn attend<'m, S: Simd>(
         &self,
         s: S,
         queries: Queries<'_>,
@@ -427,7 +427,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
 
 /// Smallest range that contains all the ranges.
 #[inline(always)]
-pub(crate) fn enclosing_range(seen: &[Range<usize>]) -> Range<usize> {
+pub(super) fn enclosing_range(seen: &[Range<usize>]) -> Range<usize> {
     let start = seen.iter().fold(usize::MAX, |at, seen| at.min(seen.start));
     let end = seen.iter().fold(0, |at, seen| at.max(seen.end));
     start..end
@@ -445,7 +445,7 @@ const READ_BYTES: usize = 512;
 
 /// Number of key heads, of `bytes` bytes each, per unit that is not a whole block. With several tokens
 /// it is one: memory bandwidth matters less, and there are more units.
-pub(crate) fn unit_kv_heads(tokens: u32, kv_heads: usize, bytes: usize) -> usize {
+pub(super) fn unit_kv_heads(tokens: u32, kv_heads: usize, bytes: usize) -> usize {
     let wanted = if tokens == 1 { READ_BYTES / bytes } else { 1 };
     let fits = |n: &usize| kv_heads.is_multiple_of(*n);
     (1..=wanted.min(kv_heads)).rev().find(fits).unwrap_or(1)

@@ -438,7 +438,7 @@ fn score<S: Simd, const N: usize, const J: usize>(
 /// `x = e^(scale x - max)`; `x` must be whole vectors of every level. Returns the largest `scale x`
 /// and the sum.
 #[inline(always)]
-pub(crate) fn softmax_weights<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
+pub(super) fn softmax_weights<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32; 2] {
     let zero = s.splat(0.0);
     let mut max = s.splat(f32::NEG_INFINITY);
     for x in x.chunks_exact_mut(S::LANES) {

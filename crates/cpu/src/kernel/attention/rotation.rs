@@ -47,7 +47,7 @@ impl Rotated {
 impl Rotation<'_> {
     /// The angles of all pairs at a position, in batches.
     #[inline(always)]
-    pub(crate) fn angles(&self, position: u32) -> impl Iterator<Item = Angles> {
+    pub(super) fn angles(&self, position: u32) -> impl Iterator<Item = Angles> {
         #[expect(clippy::cast_precision_loss, reason = "positions are below 2^24")]
         let position = position as f32;
         let parts = self.freqs.chunks(PAIRS).enumerate();
@@ -68,7 +68,7 @@ impl Rotation<'_> {
 
     /// Returns the pairs of these angles, rotated.
     #[inline(always)]
-    pub(crate) fn rotated(&self, angles: &Angles, head: &[f32]) -> Rotated {
+    pub(super) fn rotated(&self, angles: &Angles, head: &[f32]) -> Rotated {
         let mut elements = [[0.0; PAIRS]; 2];
         let Range { start, end } = angles.pairs;
         let count = end - start;
@@ -103,7 +103,7 @@ impl Rotation<'_> {
 
     /// Rotates heads in place.
     #[inline(always)]
-    pub(crate) fn rotate(&self, angles: &Angles, heads: &mut [f32]) {
+    pub(super) fn rotate(&self, angles: &Angles, heads: &mut [f32]) {
         for head in heads.chunks_exact_mut(self.head) {
             for (at, rotated) in self.rotated(angles, head).runs() {
                 head[at].copy_from_slice(rotated);

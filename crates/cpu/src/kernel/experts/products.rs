@@ -73,7 +73,7 @@ impl<'a> ExpertMatmul<'a> {
 
     /// Multiplies the rows of an expert by those of the pairs that use it.
     #[inline(always)]
-    pub(crate) fn multiply_expert<S: Simd>(
+    pub(super) fn multiply_expert<S: Simd>(
         &self,
         s: S,
         id: u32,
@@ -115,7 +115,7 @@ impl<'a> ExpertMatmul<'a> {
 
 /// Returns the kernel of a product with selected experts; `None` if the weights are floats, the precision
 /// is exact, or experts are not whole panels.
-pub(crate) fn link_codes(
+pub(super) fn link_codes(
     request: &Request<'_>,
     [tokens, rows, cols]: [u32; 3],
     experts: ExpertShape,

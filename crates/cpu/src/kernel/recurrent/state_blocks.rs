@@ -39,12 +39,12 @@ impl HeadDims {
     }
 
     /// Number of elements of the state.
-    pub(crate) fn state_len(self) -> usize {
+    pub(super) fn state_len(self) -> usize {
         self.key * self.value + BLOCK * (self.key + self.value + 1)
     }
 
     /// Number of floats of a [`Scratch`] for `rows` vectors.
-    pub(crate) fn scratch_len(self, rows: usize) -> usize {
+    pub(super) fn scratch_len(self, rows: usize) -> usize {
         rows * (self.key + self.value + BLOCK)
     }
 }
@@ -161,7 +161,7 @@ impl<'a> Scratch<'a> {
 /// Adds the values of the first positions of a block to `y`, weighted by decayed scores; `y` is first
 /// multiplied by the decay of S.
 #[inline(always)]
-pub(crate) fn add_decayed<S: Simd>(
+pub(super) fn add_decayed<S: Simd>(
     s: S,
     scores: &[f32],
     (sum, state): (f32, &HeadState<'_>),
@@ -242,7 +242,7 @@ impl<'a> Walk<'a> {
 
     /// Number of floats of the states of this part.
     #[inline(always)]
-    pub(crate) fn states_len(&self) -> usize {
+    pub(super) fn states_len(&self) -> usize {
         self.units.len() * self.dims.state_len()
     }
 

@@ -65,7 +65,7 @@ pub(crate) fn link<F: Filter>(request: &Request<'_>) -> Launch {
 
 /// Sets logits below the threshold to -inf.
 #[inline(always)]
-pub(crate) fn mask_below(y: &mut [f32], threshold: f32) {
+pub(super) fn mask_below(y: &mut [f32], threshold: f32) {
     for y in y {
         *y = if *y < threshold {
             f32::NEG_INFINITY
@@ -77,7 +77,7 @@ pub(crate) fn mask_below(y: &mut [f32], threshold: f32) {
 
 /// Sets logits above the threshold to -inf.
 #[inline(always)]
-pub(crate) fn mask_above(y: &mut [f32], threshold: f32) {
+pub(super) fn mask_above(y: &mut [f32], threshold: f32) {
     for y in y {
         *y = if *y > threshold {
             f32::NEG_INFINITY

@@ -1,7 +1,7 @@
-//! Sampling: from logits to the next token, in the order of the sampler chain.
+//! Sampling: from logits to the next token.
 //!
-//! Each row of logits is changed in place; a token that is removed has the logit -inf. `filter.rs` is the common
-//! frame of `filters.rs`. `argmax` picks the token, `advance` appends it to the step state:
+//! `bias`, `speech_filter`, `penalize` and `dry` write a copy of the logits; filters change it in place. A token that
+//! is removed has the logit -inf. `filter.rs` is the common frame of `filters.rs`. `argmax` picks the token, `advance` appends it to the step state:
 //!
 //! ```text
 //! logits: | row of token 0: vocab | ...    samplers: one per sequence    history: | tokens of sequence 0: context | ...

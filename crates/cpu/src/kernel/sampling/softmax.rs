@@ -40,7 +40,7 @@ impl Softmax {
 
     /// Logit of a token with probability 1.
     #[inline(always)]
-    pub(crate) fn log_sum(self) -> f32 {
+    pub(super) fn log_sum(self) -> f32 {
         self.peak + math::ln(self.total)
     }
 }

@@ -1,4 +1,4 @@
-//! Which methods the values have.
+//! Names of the methods of each type of value.
 
 use super::value::Value;
 

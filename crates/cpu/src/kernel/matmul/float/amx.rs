@@ -16,7 +16,7 @@ use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// Columns of a step.
-pub(crate) const STEP: usize = ROW_BYTES / 2;
+pub(super) const STEP: usize = ROW_BYTES / 2;
 
 /// Rows multiplied at once: two tiles.
 const PAIR: usize = 2 * TILE;
@@ -34,7 +34,7 @@ const STEPS: usize = 64;
 const ACTIVATIONS_BYTES: usize = 1 << 20;
 
 /// Layout of activations rounded to bf16.
-pub(crate) fn bf16_shape(matmul: MatmulShape, format: ActivationFormat) -> ActivationShape {
+pub(super) fn bf16_shape(matmul: MatmulShape, format: ActivationFormat) -> ActivationShape {
     ActivationShape {
         tokens: matmul.tokens,
         cols: matmul.columns(),

@@ -20,7 +20,7 @@ pub(crate) struct DecodedSpan {
 
 /// Loads the sums so far; zeros before the first block of columns.
 #[inline(always)]
-pub(crate) fn load_sums<S: Rows, const T: usize>(
+pub(super) fn load_sums<S: Rows, const T: usize>(
     s: S,
     sums: &[Column],
     first: usize,

@@ -26,7 +26,7 @@ const _: () = assert!(
 );
 
 /// Bytes of gathered activations, and of the order of all pairs if they are not grouped.
-pub(crate) fn gathered_bytes(matmul: &MatmulShape, experts: ExpertShape) -> usize {
+pub(super) fn gathered_bytes(matmul: &MatmulShape, experts: ExpertShape) -> usize {
     let order = match experts.tile {
         None => matmul.tokens as usize * experts.k,
         Some(_) => 0,

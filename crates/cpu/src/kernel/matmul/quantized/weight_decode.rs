@@ -16,7 +16,7 @@ use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Chunk};
 
 /// Columns of a panel decoded at a time: their codes and a tile of tokens fit the L1 cache.
-pub(crate) const COLUMNS: usize = 512;
+pub(super) const COLUMNS: usize = 512;
 
 /// Columns of some panels of a matrix.
 pub(crate) struct PanelColumns {
@@ -31,7 +31,7 @@ fn panel_rows(panel: usize, rows: usize) -> Range<usize> {
 
 impl Weights {
     /// Bytes of the buffer needed to decode [`COLUMNS`] columns.
-    pub(crate) fn buffer_bytes(self) -> usize {
+    pub(super) fn buffer_bytes(self) -> usize {
         struct BufferBytes;
         impl panel::FormatVisitor for BufferBytes {
             type Out = usize;
@@ -52,7 +52,7 @@ impl Weights {
 /// as a sink holds. Kernels are compiled per kind of codes; the format of the weights is selected
 /// here, once per call.
 #[inline(always)]
-pub(crate) fn decode_span<C: Formats, S: Simd, K: Sinks<S>>(
+pub(super) fn decode_span<C: Formats, S: Simd, K: Sinks<S>>(
     s: S,
     args: &Args<'_>,
     at: PanelColumns,
@@ -316,7 +316,7 @@ impl<S: Simd> Task<S> for UnpackChunks<'_, '_> {
 
 /// Loads a decoded block from memory.
 #[inline(always)]
-pub(crate) fn load_block<S: Rows, C: Codes>(
+pub(super) fn load_block<S: Rows, C: Codes>(
     s: S,
     codes: &StoredCodes,
     scale: &StoredScales,

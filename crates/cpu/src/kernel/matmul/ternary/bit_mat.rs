@@ -64,7 +64,7 @@ impl Link for kind::BitMat {
     }
 }
 
-pub(crate) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> {
+pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let (rows, cols) = (p.rows as usize, p.cols as usize);
     let unpack = any_type::unpacker(request.isa, request.variant)?;

@@ -12,7 +12,7 @@ use tabla_core::op::params::bit_mat::Params;
 pub(crate) const ACTIVATIONS_BYTES: usize = 192 << 10;
 
 #[inline(always)]
-pub(crate) fn write_sum(write: Write, y: &mut f32, sum: f32) {
+pub(super) fn write_sum(write: Write, y: &mut f32, sum: f32) {
     *y = match write {
         Write::Store => sum,
         Write::Add => *y + sum,
