@@ -3,9 +3,10 @@
 use crate::cancel::Cancel;
 use crate::decode::Model;
 use crate::error::Result;
-use crate::load::source::Source;
-use crate::load::{self, LoadOptions, Progress, load_options};
+use crate::load::{LoadOptions, Progress};
 use std::fmt;
+use tabla_load::load_options;
+use tabla_load::source::Source;
 
 impl Model {
     /// Loads a model with the default options, and starts the thread that owns its device. `source`
@@ -72,7 +73,7 @@ impl<'a> ModelBuilder<'a> {
     /// The message names the stage that failed, as in `stage 3 format: ...`. `Cancelled` after
     /// [`Cancel::cancel`]. All resources are released on failure.
     pub fn load(mut self) -> Result<Model> {
-        Model::new(load::load(
+        Model::new(tabla_load::load(
             &self.source,
             &self.options,
             &mut *self.on_progress,

@@ -38,36 +38,33 @@
 //! | [`utf8`] | decoding of text files |
 //! | [`op`], [`plan`], [`exec`], [`device`] | operations, tables, and the devices that replay them |
 
-mod arch;
 mod builder;
-mod cancel;
 mod decode;
-pub mod exec;
-pub mod load;
-mod model;
-mod output;
 mod sync;
 
 pub use tabla_audio as audio;
 pub use tabla_core::{device, dtype, op, utf8};
 pub use tabla_format as format;
+pub use tabla_load::{exec, load};
 pub use tabla_plan as plan;
 pub use tabla_quant as quant;
 pub use tabla_speech as speech;
 pub use tabla_text as text;
 
+use tabla_load::{cancel, model, output};
+
 pub use builder::ModelBuilder;
-pub use cancel::Cancel;
 pub use decode::{
     Adapter, AsSession, Batch, BatchEvent, BatchPiece, Captured, DraftStats, Finish,
     GenerateOptions, Generation, GrammarStart, Hooks, Logprob, Model, Overflow, OwnedPiece, Piece,
     ReasoningMarkers, Sampling, ScoredToken, Session, SpeculateOptions, StartError, Stats,
     TranscribeOptions, Transcription,
 };
-pub use load::source::Source;
-pub use model::{Facts, TableId, Tuned};
 pub use tabla_core::error::{Error, ErrorKind, Result};
 pub use tabla_core::op::hooks::{CapturePositions, CapturedPoint, Edit, EditAction, HookSpec};
+pub use tabla_load::cancel::Cancel;
+pub use tabla_load::model::{Facts, TableId, Tuned};
+pub use tabla_load::source::Source;
 
 /// Creation of errors: a macro that returns an [`Error`], a trait that adds context to one, and functions that
 /// shorten texts of files and users in messages.
@@ -82,26 +79,14 @@ pub mod embed {
     pub use crate::decode::{
         ClassifyInput, ClassifyOptions, EmbedOptions, FailedInput, RerankOptions,
     };
-    pub use crate::model::{Classifier, Embedding, Pooling, ScoreActivation};
+    pub use tabla_load::model::{Classifier, Embedding, Pooling, ScoreActivation};
 }
 
 /// Tools for model files and devices: inspection, quantization, conversion, tuning and comparison;
 /// control vectors.
 pub mod tools {
     pub use crate::decode::{SpeechLogits, speech_logits};
-    pub use crate::load::compare::{Comparison, Difference, compare};
-    pub use crate::load::control_vector::ControlVector;
-    pub use crate::load::finite::{NotFinite, check_weights};
-    pub use crate::load::hidden::{HiddenStates, LayerDifference, hidden_states};
-    pub use crate::load::inspect::{
-        MemoryEstimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
-    };
-    pub use crate::load::quantize::{
-        ConversionReport, ExportOptions, QUANT_MIXES, QuantMix, QuantizeOptions, TensorReport,
-        export, quantize,
-    };
-    pub use crate::load::tune::{CommandGroup, Speedup, TuneReport, tune};
-    pub use crate::load::tuning::Tuning;
+    pub use tabla_tools::*;
 }
 
 /// Handles can move to other threads.

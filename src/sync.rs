@@ -2,4 +2,3 @@
 //! thread interleavings.
 
 pub(super) use parking_lot::{Condvar, Mutex};
-pub(super) use std::sync::atomic::{AtomicU8, Ordering};

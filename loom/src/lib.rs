@@ -2,7 +2,7 @@
 //! every thread interleaving.
 #![cfg(test)]
 
-#[path = "../../src/cancel.rs"]
+#[path = "../../crates/load/src/cancel.rs"]
 mod cancel;
 #[path = "../../src/decode/notifier.rs"]
 mod notifier;

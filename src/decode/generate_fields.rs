@@ -36,7 +36,7 @@ macro_rules! generate_options {
             /// [`Model::compile_grammar`](crate::Model::compile_grammar). Generation ends where the grammar
             /// allows no further token. Tokens that the grammar forces are appended without sampling, unless
             /// `logprobs` is set.
-            pub grammar: Option<std::sync::Arc<crate::text::CompiledGrammar>>,
+            pub grammar: Option<std::sync::Arc<$crate::text::CompiledGrammar>>,
             /// Speculative decoding.
             pub speculate: SpeculateOptions,
             /// Maximum number of tokens of `reasoning`; then it is closed. `None`: no maximum.

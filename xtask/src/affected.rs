@@ -50,6 +50,16 @@ const RULES: &[Rule] = &[
     ),
     rule("crates/gpu/", &["tabla-gpu"], &["gpu::", "tables::"]),
     rule("crates/json-schema/", &[], &["grammar::", "structure::"]),
+    rule(
+        "crates/load/",
+        &["tabla-load"],
+        &["formats::", "checkpoints::", "arch_errors::"],
+    ),
+    rule(
+        "crates/load/src/arch/",
+        &[],
+        &["archs::", "arch_errors::", "tables::"],
+    ),
     rule("crates/plan/", &["tabla-plan"], &["tables::"]),
     rule(
         "crates/core/src/dtype.rs",
@@ -69,6 +79,7 @@ const RULES: &[Rule] = &[
         &["tabla-text"],
         &["chat::", "grammar", "tokenizer::", "tool_calls::"],
     ),
+    rule("crates/tools/", &["tabla-tools"], &["conversions::"]),
     rule("docs/c.md", &["tabla-capi"], &[]),
     rule("docs/models.md", &["tabla"], &["conversions::"]),
     rule("include/", &["tabla-capi"], &[]),
@@ -79,7 +90,6 @@ const RULES: &[Rule] = &[
     ),
     rule("shaders/", &["tabla-shaders"], &["gpu::"]),
     rule("src/", &["tabla"], &[]),
-    rule("src/arch/", &[], &["archs::", "arch_errors::", "tables::"]),
     rule(
         "src/decode/",
         &[],
@@ -92,11 +102,6 @@ const RULES: &[Rule] = &[
         ],
     ),
     rule("src/decode/speech/", &[], &["speech"]),
-    rule(
-        "src/load/",
-        &[],
-        &["formats::", "checkpoints::", "arch_errors::"],
-    ),
     rule("tests/capi/", &["tabla-capi"], &[]),
     rule("tests/it/gpu/", &[], &["gpu::"]),
     rule("xtask/", &["xtask"], &[]),
@@ -214,10 +219,13 @@ mod tests {
             ]
         );
         assert_eq!(
-            lines(&["src/arch/llama.rs", "tests/it/arch_errors/config.rs"]),
+            lines(&[
+                "crates/load/src/arch/llama.rs",
+                "tests/it/arch_errors/config.rs"
+            ]),
             [
-                "test -p tabla --lib",
-                "test -p tabla --test it -- arch_errors:: arch_errors::config:: archs:: tables::"
+                "test -p tabla-load",
+                "test -p tabla --test it -- arch_errors:: arch_errors::config:: archs:: checkpoints:: formats:: tables::"
             ]
         );
     }

@@ -126,7 +126,7 @@ mod tests {
         for (path, row) in [
             ("build.rs", "."),
             ("src/lib.rs", "src"),
-            ("src/load/hf/a.rs", "src/load"),
+            ("src/decode/speech/a.rs", "src/decode"),
             ("crates/cpu/src/a.rs", "crates/cpu"),
             ("docs/a/b.md", "docs"),
         ] {

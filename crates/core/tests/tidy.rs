@@ -449,18 +449,24 @@ const OTHER_NAMES: [&str; 6] = [
     "qwen3-reranker",
 ];
 
-/// Finds architecture names in code outside of `src/arch`. In `crates/text/src` they name
+/// Finds architecture names in code outside of `crates/load/src/arch`. In `crates/text/src` they name
 /// tokenizers, and ggml files have one architecture.
 fn architecture_names(files: &[File]) -> Vec<String> {
-    let recipes = files.iter().filter(|f| f.path.starts_with("src/arch/"));
+    let recipes = files
+        .iter()
+        .filter(|f| f.path.starts_with("crates/load/src/arch/"));
     let rows = recipes.flat_map(|f| f.words.split("name: \"").skip(1));
     let named = rows.filter_map(|row| row.split('"').next());
     let known: BTreeSet<_> = named.filter(|name| !name.is_empty()).collect();
     let mut findings = Vec::new();
     for file in files.iter().filter(|f| f.is(".rs") && f.is_product()) {
-        if ["src/arch/", "crates/text/src/", "crates/format/src/ggml.rs"]
-            .iter()
-            .any(|place| file.path.starts_with(place))
+        if [
+            "crates/load/src/arch/",
+            "crates/text/src/",
+            "crates/format/src/ggml.rs",
+        ]
+        .iter()
+        .any(|place| file.path.starts_with(place))
         {
             continue;
         }
@@ -474,12 +480,12 @@ fn architecture_names(files: &[File]) -> Vec<String> {
                 names.any(|name| words[*at..].starts_with(name))
             };
             let found = find(&words, name).filter(|at| !other(at));
-            let what = format!("architecture name {name} is allowed in src/arch only");
+            let what = format!("architecture name {name} is allowed in crates/load/src/arch only");
             findings.extend(found.map(|at| file.finding(at, &what)));
         }
     }
     if known.is_empty() {
-        findings.push("src/arch: cannot parse the row of any architecture".to_string());
+        findings.push("crates/load/src/arch: cannot parse the row of any architecture".to_string());
     }
     findings
 }

@@ -1,6 +1,7 @@
 //! Tests of scheduler iterations: which requests are computed in which order.
 
 use super::{Scheduler, WAITING_MAX};
+use crate::Source;
 use crate::decode::burst::Burst;
 use crate::decode::engine::Engine;
 use crate::decode::output_queue::{OutputEvent, OutputQueue, UNREAD_MAX};
@@ -11,10 +12,10 @@ use crate::decode::sampling::Sampling;
 use crate::decode::sampling_request::SamplingRequest;
 use crate::decode::sequence::Sequence;
 use crate::error::ErrorKind;
-use crate::load::source::Source;
-use crate::load::{DeviceChoice, LoadOptions, load};
+use crate::load::{DeviceChoice, LoadOptions};
 use std::ops::Range;
 use std::sync::Arc;
+use tabla_load::load;
 
 const CHUNK: u32 = 32;
 const CHUNKS: u32 = 7;
@@ -26,13 +27,11 @@ fn scheduler() -> Scheduler {
 }
 
 fn scheduler_of_chunks(tokens: u32) -> Scheduler {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        threads: 1,
-        chunk_tokens: tokens,
-        sequences: STEPPING + PROMPTS,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .threads(1)
+        .chunk_tokens(tokens)
+        .sequences(STEPPING + PROMPTS);
     let linked = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
     Scheduler::new(Engine::new(linked))
 }

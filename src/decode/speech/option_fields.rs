@@ -9,7 +9,7 @@ macro_rules! transcribe_options {
             /// ignore it.
             pub language: Option<String>,
             /// Language of the text. Default: [`Transcribe`](crate::speech::Task::Transcribe).
-            pub task: crate::speech::Task,
+            pub task: $crate::speech::Task,
             /// Number of beams at temperature 0; 1: greedy. Range 1 to 8, default 5.
             pub beam_size: u32,
             /// Beam search ends when `beam_size * patience` texts are finished. Default 1.
@@ -42,10 +42,10 @@ macro_rules! transcribe_options {
             /// Seed of samples. Default 0.
             pub seed: u64,
             /// When an attempt has failed, and when a window is silent.
-            pub thresholds: crate::speech::Thresholds,
+            pub thresholds: $crate::speech::Thresholds,
             /// Silero's model of voices, which finds silence instead of `silence_level`: audio without speech
             /// is skipped like silence.
-            pub voice_model: Option<std::sync::Arc<crate::audio::VoiceModel>>,
+            pub voice_model: Option<std::sync::Arc<$crate::audio::VoiceModel>>,
             /// Maximum duration of the recording in seconds, which is checked while it is read; `None`: no
             /// limit.
             pub max_duration: Option<f64>,
@@ -53,7 +53,7 @@ macro_rules! transcribe_options {
             pub cancel: Option<Cancel>,
         } {
             language: None,
-            task: crate::speech::Task::Transcribe,
+            task: $crate::speech::Task::Transcribe,
             beam_size: 5,
             patience: 1.0,
             length_penalty: None,

@@ -10,6 +10,11 @@ pub(super) fn fields(list: &str) -> Result<String> {
     written(&schema(list)?)
 }
 
+/// As `fields`, for a macro that other crates use too.
+pub(super) fn exported_fields(list: &str) -> Result<String> {
+    Ok(fields(list)?.replace("macro_rules!", "#[macro_export]\nmacro_rules!"))
+}
+
 fn written(schema: &Schema) -> Result<String> {
     let list = &schema.file;
     let mut fields = String::new();
@@ -83,15 +88,19 @@ fn default(row: Option<&Row>, rust: &Differences, kind: &str) -> Result<String> 
     })
 }
 
-/// Returns a text in which paths of the library are those within it. Names in its root are imported
-/// where the macro is used.
+/// Returns a text in which paths of the library are those within the crate of the macro: they begin with `$crate`,
+/// and in links of comments with `crate`. Names in the root are imported where the macro is used.
 fn in_crate(text: &str) -> String {
     let mut parts = text.split("tabla::");
     let first = parts.next().unwrap_or_default().to_string();
     parts.fold(first, |text, part| {
         let in_root = part.starts_with(|letter: char| letter.is_uppercase());
-        let is_name = in_root && !text.ends_with('(');
-        text + if is_name { "" } else { "crate::" } + part
+        let root = match (text.ends_with('('), in_root) {
+            (true, _) => "crate::",
+            (false, true) => "",
+            (false, false) => "$crate::",
+        };
+        text + root + part
     })
 }
 

@@ -23,7 +23,9 @@ pub(crate) fn files() -> Vec<Generated> {
     let others = [
         Generated::new("crates/core/src/exec/sampler_off.rs", rust::sampler_off),
         Generated::new("src/decode/sampling_options.rs", rust::sampling),
-        Generated::new("src/load/option_fields.rs", || fields::fields("load")),
+        Generated::new("crates/load/src/option_fields.rs", || {
+            fields::exported_fields("load")
+        }),
         Generated::new("src/decode/generate_fields.rs", || {
             fields::fields("generate")
         }),

@@ -32,7 +32,7 @@ fn comments_and_literals_are_replaced_by_blanks() {
 #[test]
 fn finds_disallowed_module_imports() {
     let page = "\n| module | may import | must not contain |\n|---|---|---|\n| `op` | dtype | x |\n\
-                | arch | op, format::Metadata | x |\n| dtype | nothing | x |\n| plan | op | x |\n";
+                | arch | op, format::Metadata | x |\n| dtype | nothing | x |\n| plan | op | x |\n| load | arch | x |\n";
     let arch = "//! A.\nuse crate::{op::list, error::Result, format::{Metadata, Kind}};\n\
                 fn f() { crate::exec::run(); } // crate::load\n";
     let op = "use super::super::exec;\nuse super::list;\nuse super::super::super::x;\n\
@@ -41,7 +41,11 @@ fn finds_disallowed_module_imports() {
         module_imports,
         &[
             ("ARCHITECTURE.md", page),
-            ("src/arch/llama.rs", arch),
+            ("crates/load/src/arch/llama.rs", arch),
+            (
+                "crates/load/src/hf/a.rs",
+                "use crate::arch::X;\nuse crate::weight::Y;\nuse crate::exec::Z;",
+            ),
             ("src/dtype.rs", "use super::error;\nuse crate::dtype::x;"),
             (
                 "crates/core/src/op/list.rs",
@@ -55,8 +59,9 @@ fn finds_disallowed_module_imports() {
             ("src/extra.rs", ""),
         ],
         &[
-            "src/arch/llama.rs:2: arch may not import format::Kind",
-            "src/arch/llama.rs:3: arch may not import exec::run",
+            "crates/load/src/arch/llama.rs:2: arch may not import format::Kind",
+            "crates/load/src/arch/llama.rs:3: arch may not import exec::run",
+            "crates/load/src/hf/a.rs:3: load may not import exec::Z",
             "src/dtype.rs:1: dtype may not import the crate root",
             "crates/core/src/op/a.rs:1: op may not import the crate root",
             "crates/core/src/op/a.rs:3: op may not import the crate root",
@@ -128,10 +133,10 @@ fn finds_restricted_words() {
     check(
         restricted_words,
         &[
-            ("src/load/a.rs", "use wgpu::Device;"),
+            ("crates/load/src/a.rs", "use wgpu::Device;"),
             ("crates/gpu/src/a.rs", "wgpu::x()"),
         ],
-        &["src/load/a.rs:1: `wgpu::`"],
+        &["crates/load/src/a.rs:1: `wgpu::`"],
     );
 }
 
@@ -159,14 +164,14 @@ fn finds_architecture_names() {
     check(
         architecture_names,
         &[
-            ("src/arch/llama.rs", "name: \"llama\","),
-            ("src/load/a.rs", text),
-            ("src/load/b.rs", "fn is_llama() {}"),
+            ("crates/load/src/arch/llama.rs", "name: \"llama\","),
+            ("crates/load/src/a.rs", text),
+            ("crates/load/src/b.rs", "fn is_llama() {}"),
             ("crates/text/src/a.rs", "\"llama\""),
         ],
         &[
-            "src/load/a.rs:3: architecture name",
-            "src/load/b.rs:1: architecture name",
+            "crates/load/src/a.rs:3: architecture name",
+            "crates/load/src/b.rs:1: architecture name",
         ],
     );
 }

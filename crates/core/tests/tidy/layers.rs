@@ -6,16 +6,71 @@ use super::source::find;
 /// Files of the crate `tabla-plan`, which is one module.
 const PLAN: &str = "crates/plan/src/";
 
-/// Returns the module of a file of the crates `tabla`, `tabla-core` and `tabla-plan`: `load` for
-/// `src/load/mod.rs`, `op` for `crates/core/src/op/list.rs`.
+/// Crates with a module of their own, which has all files but those of the modules in [`SHARED`].
+const NAMED: [(&str, &str); 2] = [("crates/load/", "load"), ("crates/tools/", "tools")];
+
+/// Modules in the root of the crates of [`NAMED`], their own ones and those of other crates.
+const SHARED: [&str; 16] = [
+    "arch", "audio", "cancel", "device", "dtype", "error", "exec", "format", "load", "model", "op",
+    "output", "plan", "quant", "speech", "text",
+];
+
+/// Returns the module of a file of the crates that are layers: `load` for
+/// `crates/load/src/source.rs`, `op` for `crates/core/src/op/list.rs`.
 fn module(path: &str) -> Option<&str> {
     if path.starts_with(PLAN) {
         return Some("plan");
     }
-    let crates = ["src/", "crates/core/src/"];
+    let crates = [
+        "src/",
+        "crates/core/src/",
+        "crates/load/src/",
+        "crates/tools/src/",
+    ];
     let below = crates.iter().find_map(|root| path.strip_prefix(root))?;
     let name = below.split('/').next()?;
-    Some(name.strip_suffix(".rs").unwrap_or(name))
+    let name = name.strip_suffix(".rs").unwrap_or(name);
+    let named = NAMED.iter().find(|(folder, _)| path.starts_with(folder));
+    Some(match named {
+        Some((_, own)) if !SHARED.contains(&name) => own,
+        _ => name,
+    })
+}
+
+/// Returns the imported paths of a file, beginning with the module that has them.
+fn imported(file: &File, own: &str, code: &str) -> Vec<(usize, String)> {
+    if file.path.starts_with(PLAN) {
+        return paths_from("tabla_core", code);
+    }
+    let named = NAMED
+        .iter()
+        .find(|(folder, _)| file.path.starts_with(folder));
+    let below = named.map_or("crates/core/", |(folder, _)| folder);
+    let below = file.path.trim_start_matches(below);
+    let depth = below.matches('/').count() - usize::from(file.is("/mod.rs"));
+    // The root of a named crate is a module too.
+    let is_named = named.is_some_and(|(_, module)| own == *module);
+    let in_module = |module: &'static str| {
+        move |(at, path): (usize, String)| {
+            let root = path.split("::").next().unwrap_or_default();
+            let shared = SHARED.contains(&root) || path.contains(' ');
+            (
+                at,
+                if shared {
+                    path
+                } else {
+                    format!("{module}::{path}")
+                },
+            )
+        }
+    };
+    let own = imports(code, depth + usize::from(is_named)).into_iter();
+    let own: Vec<_> = match named {
+        Some((_, module)) => own.map(in_module(module)).collect(),
+        None => own.collect(),
+    };
+    let load = paths_from("tabla_load", code).into_iter();
+    own.into_iter().chain(load.map(in_module("load"))).collect()
 }
 
 /// Reads the table of ARCHITECTURE.md whose header begins with one of `heads`: names in the first
@@ -55,13 +110,7 @@ pub(super) fn module_imports(files: &[File]) -> Vec<String> {
             findings.push(file.finding(0, format!("{own} is not a module of ARCHITECTURE.md")));
             continue;
         };
-        let below = file.path.trim_start_matches("crates/core/");
-        let depth = below.matches('/').count() - usize::from(file.is("/mod.rs"));
-        let imported = match file.path.starts_with(PLAN) {
-            true => paths_from("tabla_core", code),
-            false => imports(code, depth),
-        };
-        for (at, path) in imported {
+        for (at, path) in imported(file, own, code) {
             let root = path.split("::").next().unwrap_or_default();
             let under = |name: &String| path == *name || path.starts_with(&format!("{name}::"));
             let known = root == own || root == "error" || allowed.iter().any(under);

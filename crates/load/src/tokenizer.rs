@@ -1,0 +1,156 @@
+//! Reads the tokenizer from GGUF keys or from the files of a safetensors folder.
+
+use super::hf;
+use super::source::Opened;
+use super::speech_model;
+use crate::arch::Config;
+use crate::error::{Context, Result, bail};
+use crate::format::{self, Metadata, Value};
+use crate::text::{Tokenizer, Vocab};
+use std::path::{Path, PathBuf};
+
+/// Reads the tokenizer of a model and checks its size against the embedding. A folder's tokenizer
+/// may have extra tokens, such as image tokens; prefill rejects them.
+pub fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
+    let tokenizer = of_vocab(model, config.vocab)?;
+    let strict = model.folder.is_none();
+    if strict && tokenizer.vocab_size() > config.vocab as usize {
+        bail!(
+            Format,
+            "the tokenizer has {} tokens, but the embedding has {} rows",
+            tokenizer.vocab_size(),
+            config.vocab
+        );
+    }
+    Ok(tokenizer)
+}
+
+/// Reads the tokenizer of a model with a vocabulary of this size. Some files of speech models have the
+/// tokens alone, or no vocabulary; then it is in a `tokenizer.json` next to the file.
+pub fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
+    let metadata = &model.file.metadata;
+    if model.folder.is_some() || !model.is_speech()? || metadata.get(MODEL).is_some() {
+        return read(model);
+    }
+    if metadata.get(TOKENS).is_some() {
+        return speech_model::tokenizer(metadata, vocab);
+    }
+    let path = path_next_to(model);
+    match file_next_to(model)? {
+        Some(text) => Tokenizer::from_json(&text, None).context(path.display()),
+        None => bail!(
+            Format,
+            "the file has no vocabulary: expected the tokenizer.json of its model at {}",
+            path.display()
+        ),
+    }
+}
+
+/// Reads the `tokenizer.json` next to a file without a vocabulary; `None` for other files, or if there
+/// is none.
+pub fn file_next_to(model: &Opened) -> Result<Option<String>> {
+    let metadata = &model.file.metadata;
+    if metadata.get(TOKENS).is_some() || metadata.get(MODEL).is_some() {
+        return Ok(None);
+    }
+    format::read_text(&path_next_to(model), FILE_BYTES_MAX)
+}
+
+fn path_next_to(model: &Opened) -> PathBuf {
+    let folder = model.file.paths().next().and_then(Path::parent);
+    folder.unwrap_or(Path::new("")).join("tokenizer.json")
+}
+
+/// Key of the list of tokens.
+pub const TOKENS: &str = "tokenizer.ggml.tokens";
+/// Key of the type of a vocabulary.
+pub const MODEL: &str = "tokenizer.ggml.model";
+
+/// Key of the settings of a `tokenizer.json` that the keys of llama.cpp cannot express. Only Tabla reads it.
+pub const SETTINGS: &str = "tokenizer.tabla.json";
+
+/// Reads the tokenizer of a model.
+fn read(model: &Opened) -> Result<Tokenizer> {
+    match &model.folder {
+        None => from_metadata(&model.file.metadata),
+        Some(folder) => from_folder(folder),
+    }
+}
+
+/// Maximum size in bytes of a tokenizer file. The largest known ones have 40 MB.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+
+/// Reads the tokenizer of a folder, with the end-of-generation tokens of its configuration.
+fn from_folder(folder: &hf::Folder) -> Result<Tokenizer> {
+    let text = |name: &str| folder.text(name, FILE_BYTES_MAX);
+    let Some(tokenizer) = text("tokenizer.json")? else {
+        bail!(
+            Io,
+            "{}: no such file; safetensors models require a tokenizer.json",
+            folder.path("tokenizer.json").display()
+        );
+    };
+    let config = text("tokenizer_config.json")?;
+    let tokenizer = Tokenizer::from_json(&tokenizer, config.as_deref());
+    let tokenizer = tokenizer.context(folder.path("").display())?;
+    Ok(tokenizer.with_stops(&folder.eos_tokens()?))
+}
+
+/// Builds the tokenizer from GGUF keys.
+fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
+    Tokenizer::new(&vocab(meta)?)
+}
+
+/// Reads the vocabulary from GGUF keys.
+pub fn vocab(meta: &Metadata) -> Result<Vocab<'_>> {
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let Some(model) = meta.str(&key("model"))? else {
+        bail!(
+            Format,
+            "tokenizer.ggml.model is missing: the file has no tokenizer"
+        );
+    };
+    Ok(Vocab {
+        model,
+        pre: meta.str(&key("pre"))?,
+        tokens: meta.strs(&key("tokens"))?.unwrap_or_default(),
+        scores: meta.f32s(&key("scores"))?.unwrap_or_default(),
+        types: meta.u32s(&key("token_type"))?.unwrap_or_default(),
+        merges: meta.strs(&key("merges"))?.unwrap_or_default(),
+        bos: meta.u32(&key("bos_token_id"))?,
+        eos: meta.u32(&key("eos_token_id"))?,
+        eot: meta.u32(&key("eot_token_id"))?,
+        eom: meta.u32(&key("eom_token_id"))?,
+        unk: meta.u32(&key("unknown_token_id"))?,
+        cls: meta.u32(&key("cls_token_id"))?,
+        // GGUF spells the key this way.
+        sep: meta.u32(&key("seperator_token_id"))?,
+        token_type_count: meta.u32(&key("token_type_count"))?,
+        add_bos: meta.bool(&key("add_bos_token"))?,
+        add_eos: meta.bool(&key("add_eos_token"))?,
+        add_space_prefix: meta.bool(&key("add_space_prefix"))?,
+        remove_extra_whitespaces: meta.bool(&key("remove_extra_whitespaces"))?,
+        precompiled_charsmap: bytes(meta, &key("precompiled_charsmap"))?,
+        lowercase: meta.bool(&key("normalizer.lowercase"))?,
+        strip_accents: meta.bool(&key("normalizer.strip_accents"))?,
+        settings: meta.str(SETTINGS)?,
+        // Only written, for other programs.
+        ..Vocab::default()
+    })
+}
+
+/// Reads an array of signed or unsigned bytes.
+fn bytes(meta: &Metadata, key: &str) -> Result<Vec<u8>> {
+    let Some(array) = meta.get(key).and_then(Value::array) else {
+        return Ok(Vec::new());
+    };
+    let bytes = array.iter().map(|item| match item {
+        Value::U8(byte) => Some(byte),
+        Value::I8(byte) => Some(byte.cast_unsigned()),
+        _ => None,
+    });
+    match bytes.collect() {
+        Some(bytes) => Ok(bytes),
+        None => bail!(Format, "{key}: expected bytes, got {}", array.kind().name()),
+    }
+}
