@@ -38,7 +38,7 @@ pub(super) struct LinkedProgram {
 pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result<LinkedProgram> {
     let (launches, specs) = launches_of(&program, target, &linked.panels)?;
     let mut operands = linked.shared(&program.tables)?;
-    let layout = ArenaLayout::new(&program, &launches, target.threads, (linked, &operands))?;
+    let layout = ArenaLayout::new(&program, &launches, target.threads, linked, &operands)?;
     let mut arena = Arena::new(layout.bytes)?;
     let mut buffers = BTreeMap::new();
     for (buffer, range) in &layout.buffers {
@@ -151,7 +151,8 @@ impl ArenaLayout {
         program: &Program,
         launches: &[Vec<Launch>],
         threads: usize,
-        (linked, shared): (&Buffers, &BTreeMap<BufferId, Operand>),
+        linked: &Buffers,
+        shared: &BTreeMap<BufferId, Operand>,
     ) -> Result<Self> {
         let mut layout = Self::default();
         for (buffer, bytes) in sizes(program, launches, shared)? {
@@ -244,7 +245,7 @@ fn steps(
     let mut last_quantized: Option<QuantizedInput> = None;
     for (at, (cmd, launch)) in table.cmds.iter().zip(launches).enumerate() {
         first.push(steps.len());
-        let mut step = step(program, table, cmd, (&launch, memory)).context(label(table, cmd))?;
+        let mut step = step(program, table, cmd, &launch, memory).context(label(table, cmd))?;
         if let Some(shape) = launch.quantize {
             let x = table.slot(cmd.slots()[ACTIVATIONS]).buffer;
             let mut before = quantize_step(&mut step, shape, memory, target.isa);
@@ -308,7 +309,8 @@ fn step(
     program: &Program,
     table: &Table,
     cmd: &DispatchCmd,
-    (launch, memory): (&Launch, &Buffers),
+    launch: &Launch,
+    memory: &Buffers,
 ) -> Result<Step> {
     let mut operands = [Operand::of(&[]); OPERANDS_MAX];
     let mut writes = 0;

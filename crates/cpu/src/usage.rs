@@ -25,8 +25,8 @@ impl MemoryUsage {
     pub(super) fn of(program: &Program, target: Target) -> Result<Self> {
         let none = Buffers::none();
         let (launches, packed) = launches_of(program, target, &none.panels)?;
-        let shared = (&none, &BTreeMap::new());
-        let layout = ArenaLayout::new(program, &launches, target.threads, shared)?;
+        let shared = BTreeMap::new();
+        let layout = ArenaLayout::new(program, &launches, target.threads, &none, &shared)?;
         let mut mapped = BTreeMap::new();
         for (table, launches) in program.tables.iter().zip(&launches) {
             for (cmd, launch) in table.cmds.iter().zip(launches) {

@@ -26,7 +26,8 @@ fn finished_rows_move_to_the_end() {
     advance(
         &[9, 5, 6, 7],
         &samplers,
-        (&mut state, &mut rows),
+        &mut state,
+        &mut rows,
         &mut history,
     );
     let of = |row: &Row| (row.sequence, row.token, row.position, row.done);
@@ -45,7 +46,7 @@ fn finished_rows_move_to_the_end() {
 
     (samplers[0].stops[0], samplers[0].stop_count) = (9, 1);
     let ids = [1, 9];
-    advance(&ids, &samplers, (&mut state, &mut rows[..2]), &mut history);
+    advance(&ids, &samplers, &mut state, &mut rows[..2], &mut history);
     let found: Vec<_> = rows.iter().map(of).collect();
     assert_eq!(
         found,
@@ -77,7 +78,8 @@ fn rows_without_a_token_end_unchanged() {
     advance(
         &[NO_TOKEN, 3],
         &[sampler_off(); 2],
-        (&mut state, &mut rows),
+        &mut state,
+        &mut rows,
         &mut history,
     );
     assert_eq!(
@@ -107,7 +109,7 @@ fn stop_token_at_last_position_stops() {
         stop_count: 1,
         ..sampler_off()
     }];
-    advance(&[0], &samplers, (&mut state, &mut rows), &mut [0; 4]);
+    advance(&[0], &samplers, &mut state, &mut rows, &mut [0; 4]);
     assert_eq!(rows[0].done, STOPPED);
 }
 

@@ -199,8 +199,8 @@ mod amx {
                 lanes: TILE,
                 wide: false,
             };
-            let rows = (x, Strides::rows(ROW_BYTES));
-            let span = shape.span(rows, ([w, &[]], shape.lane_bytes()), 1);
+            let strides = Strides::rows(ROW_BYTES);
+            let span = shape.span(x, strides, [w, &[]], shape.lane_bytes(), 1);
             let mut tiles = [SumTile::ZERO; 4];
             amx.bf16(&[span], &mut tiles);
 

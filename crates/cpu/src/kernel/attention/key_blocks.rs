@@ -220,8 +220,8 @@ impl<C: CacheType> HeadGroup<'_, C> {
                 let in_cache = self.panel(&block, &panel, size);
                 let next = &mut self.keys.prefetch(&in_cache);
                 for at in 0..self.unit_kv_heads {
-                    self.keys.transpose(s, (at, &in_cache), next, scratch.keys);
-                    self.score(s, queries, (at, &block, &panel), &mut scratch);
+                    self.keys.transpose(s, at, &in_cache, next, scratch.keys);
+                    self.score(s, queries, at, &block, &panel, &mut scratch);
                 }
             }
             self.softmax_weights(s, queries, &block, &mut scratch);
@@ -232,12 +232,12 @@ impl<C: CacheType> HeadGroup<'_, C> {
                     let own = block.clip(seen);
                     let own = own.start.max(panel.start)..own.end.min(panel.end);
                     let row = in_cache.rows.start + own.start - panel.start;
-                    self.add_values_in_cache(s, (&own, row), next, &mut scratch);
+                    self.add_values_in_cache(s, &own, row, next, &mut scratch);
                     continue;
                 }
                 for at in 0..self.unit_kv_heads {
-                    self.values.copy(s, (at, &in_cache), next, scratch.values);
-                    self.add_weighted_values(s, queries, (at, &block, &panel), &mut scratch);
+                    self.values.copy(s, at, &in_cache, next, scratch.values);
+                    self.add_weighted_values(s, queries, at, &block, &panel, &mut scratch);
                 }
             }
             merge(scratch.total, scratch.part, self.head);
@@ -263,7 +263,9 @@ impl<C: CacheType> HeadGroup<'_, C> {
         &self,
         s: S,
         queries: Queries<'_>,
-        (at, block, panel): (usize, &KvBlock, &Range<usize>),
+        at: usize,
+        block: &KvBlock,
+        panel: &Range<usize>,
         scratch: &mut AttentionScratch<'_>,
     ) {
         let rows = queries.seen.len() * self.heads;
@@ -286,7 +288,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
                 let first = panel.start % PANEL;
                 let columns = first + own.start - panel.start..first + own.end - panel.start;
                 let to = &mut all[r * KV_BLOCK + panel.start - first..];
-                scores(s, q, scratch.keys, columns, (to, KV_BLOCK));
+                scores(s, q, scratch.keys, columns, to, KV_BLOCK);
             }
         });
     }
@@ -343,7 +345,8 @@ impl<C: CacheType> HeadGroup<'_, C> {
     fn add_values_in_cache<S: Simd>(
         &self,
         s: S,
-        (own, row): (&Range<usize>, usize),
+        own: &Range<usize>,
+        row: usize,
         next: &mut Prefetch<'_>,
         scratch: &mut AttentionScratch<'_>,
     ) {
@@ -358,7 +361,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
                 let prefetched = (r == 0).then_some(&mut *next);
                 let mut values = self.values.values(at, row, prefetched);
                 let partials = &mut scratch.part[first * stride..][..N * stride];
-                add_weighted_values(s, tile, (&mut values, head), partials);
+                add_weighted_values(s, tile, &mut values, head, partials);
             });
         }
     }
@@ -373,7 +376,9 @@ impl<C: CacheType> HeadGroup<'_, C> {
         &self,
         s: S,
         queries: Queries<'_>,
-        (at, block, panel): (usize, &KvBlock, &Range<usize>),
+        at: usize,
+        block: &KvBlock,
+        panel: &Range<usize>,
         scratch: &mut AttentionScratch<'_>,
     ) {
         let (head, stride) = (self.head, partial_len(self.head));
@@ -405,7 +410,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
                             *tile = weights(r + n, &all);
                         }
                         let partials = &mut part[r * stride..][..N * stride];
-                        add_weighted_values(s, tile, (&mut values(&all), head), partials);
+                        add_weighted_values(s, tile, &mut values(&all), head, partials);
                     }
                 } else if first < last {
                     for r in r..r + N {
@@ -416,7 +421,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
                         };
                         if !edge.is_empty() {
                             let partial = &mut part[r * stride..][..stride];
-                            add_weighted_values(s, [weights(r, &edge)], (&mut values(&edge), head), partial);
+                            add_weighted_values(s, [weights(r, &edge)], &mut values(&edge), head, partial);
                         }
                     }
                 }

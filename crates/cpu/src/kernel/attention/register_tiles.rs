@@ -268,7 +268,8 @@ impl<'a, C: CacheType> Cache<'a, C> {
     pub(crate) fn transpose<S: Simd>(
         &self,
         s: S,
-        (at, panel): (usize, &CachePanel),
+        at: usize,
+        panel: &CachePanel,
         next: &mut Prefetch<'_>,
         to: &mut [f32],
     ) {
@@ -321,7 +322,8 @@ impl<'a, C: CacheType> Cache<'a, C> {
     pub(crate) fn copy<S: Simd>(
         &self,
         s: S,
-        (at, panel): (usize, &CachePanel),
+        at: usize,
+        panel: &CachePanel,
         next: &mut Prefetch<'_>,
         to: &mut [f32],
     ) {
@@ -376,21 +378,22 @@ pub(crate) fn scores<S: Simd, const N: usize>(
     q: [&[f32]; N],
     keys: &[f32],
     columns: Range<usize>,
-    (scores, stride): (&mut [f32], usize),
+    scores: &mut [f32],
+    stride: usize,
 ) {
     let mut at = columns.start;
     if S::LANES == LANES_MAX {
         while at + 4 * S::LANES <= columns.end {
-            score::<S, N, 4>(s, q, keys, at, (scores, stride));
+            score::<S, N, 4>(s, q, keys, at, scores, stride);
             at += 4 * S::LANES;
         }
     }
     while at + 2 * S::LANES <= columns.end {
-        score::<S, N, 2>(s, q, keys, at, (scores, stride));
+        score::<S, N, 2>(s, q, keys, at, scores, stride);
         at += 2 * S::LANES;
     }
     while at < columns.end {
-        score::<S, N, 1>(s, q, keys, at, (scores, stride));
+        score::<S, N, 1>(s, q, keys, at, scores, stride);
         at += S::LANES;
     }
 }
@@ -402,7 +405,8 @@ fn score<S: Simd, const N: usize, const J: usize>(
     q: [&[f32]; N],
     keys: &[f32],
     at: usize,
-    (scores, stride): (&mut [f32], usize),
+    scores: &mut [f32],
+    stride: usize,
 ) {
     let mut acc = [[s.splat(0.0); J]; N];
     let count = q[0].len();
@@ -518,7 +522,8 @@ impl<C: CacheType> Values for CachedValues<'_, '_, '_, C> {
 pub(crate) fn add_weighted_values<S: Simd, const N: usize>(
     s: S,
     weights: [&[f32]; N],
-    (values, head): (&mut impl Values, usize),
+    values: &mut impl Values,
+    head: usize,
     y: &mut [f32],
 ) {
     let mut i = 0;

@@ -85,7 +85,8 @@ impl BlockRule for DeltaRule<'_> {
         s: S,
         rows: &BlockRows,
         head: usize,
-        (own, state): (usize, &mut HeadState<'_>),
+        own: usize,
+        state: &mut HeadState<'_>,
     ) {
         self.load(rows, head, state);
         let (dims, heads) = (self.dims, self.p.heads as usize);
@@ -95,7 +96,7 @@ impl BlockRule for DeltaRule<'_> {
         for r in 0..count {
             let sum = state.sums[at + r];
             let of_key = &mut known[r * dims.value..][..dims.value];
-            add_decayed(s, &scores[r * BLOCK..][..at + r], (sum, state), of_key);
+            add_decayed(s, &scores[r * BLOCK..][..at + r], sum, state, of_key);
             let v = &self.x[(t + r) * width + keys + head * dims.value..][..dims.value];
             let beta = self.gates[((t + r) * 2 + 1) * heads + head];
             let to = &mut state.values[(at + r) * dims.value..][..dims.value];
@@ -104,7 +105,7 @@ impl BlockRule for DeltaRule<'_> {
             }
             let result = &mut known[(count + r) * dims.value..][..dims.value];
             let of_query = &scores[(count + r) * BLOCK..][..=at + r];
-            add_decayed(s, of_query, (sum, state), result);
+            add_decayed(s, of_query, sum, state, result);
             let y = self.y.columns(t + r, heads * dims.value, dims.value);
             y[own * dims.value..][..dims.value].copy_from_slice(result);
         }
@@ -119,7 +120,7 @@ impl Kernel for kind::DeltaNet {
         let p: Params = args.params();
         let dims = HeadDims::of(p.key_dim, p.value_dim);
         let pages = [p.stride, p.first, p.ring];
-        let walk = Walk::of(&args, [AT.state, AT.pages], pages, (p.heads, dims));
+        let walk = Walk::of(&args, [AT.state, AT.pages], pages, p.heads, dims);
         let mut floats = args.open::<f32>(COUNT);
         let (copy, floats) = floats.whole().split_at_mut(walk.states_len());
         let mut rule = DeltaRule {

@@ -35,7 +35,8 @@ impl BlockRule for Recurrence<'_> {
         s: S,
         rows: &BlockRows,
         head: usize,
-        (own, state): (usize, &mut HeadState<'_>),
+        own: usize,
+        state: &mut HeadState<'_>,
     ) {
         let (dims, BlockRows { t, at, count }) = (self.dims, *rows);
         let [heads, groups] = [self.p.heads, self.p.groups].map(|n| n as usize);
@@ -58,7 +59,7 @@ impl BlockRule for Recurrence<'_> {
         let Scratch { known, scores, .. } = &mut self.scratch;
         for (r, result) in known.chunks_exact_mut(dims.value).take(count).enumerate() {
             let sum = state.sums[at + r];
-            add_decayed(s, &scores[r * BLOCK..][..=at + r], (sum, state), result);
+            add_decayed(s, &scores[r * BLOCK..][..=at + r], sum, state, result);
             let v = &self.x[(t + r) * width + head * dims.value..][..dims.value];
             let y = self.y.columns(t + r, values, dims.value);
             let y = &mut y[own * dims.value..][..dims.value];
@@ -77,7 +78,7 @@ impl Kernel for kind::SsmScan {
         let p: Params = args.params();
         let dims = HeadDims::of(p.key_dim, p.value_dim);
         let pages = [p.stride, p.first, p.ring];
-        let walk = Walk::of(&args, [AT.state, AT.pages], pages, (p.heads, dims));
+        let walk = Walk::of(&args, [AT.state, AT.pages], pages, p.heads, dims);
         let mut floats = args.open::<f32>(COUNT);
         let (copy, floats) = floats.whole().split_at_mut(walk.states_len());
         let mut rule = Recurrence {

@@ -105,7 +105,7 @@ impl<'a> HeadState<'a> {
             let rows = &mut self.matrix[d * dims.value..][..N * dims.value];
             rows.iter_mut().for_each(|s| *s *= kept);
             let values = &mut CopiedValues { values: &*self.values, head: dims.value };
-            add_weighted_values::<S, N>(s, weights.each_ref().map(|w| &w[..]), (values, dims.value), rows);
+            add_weighted_values::<S, N>(s, weights.each_ref().map(|w| &w[..]), values, dims.value, rows);
         });
     }
 }
@@ -150,10 +150,10 @@ impl<'a> Scratch<'a> {
             }
             let known = &mut self.known[r * dims.value..][..N * dims.value];
             let matrix = &mut CopiedValues { values: &*state.matrix, head: dims.value };
-            add_weighted_values::<S, N>(s, vectors, (matrix, dims.value), known);
+            add_weighted_values::<S, N>(s, vectors, matrix, dims.value, known);
             let scores = &mut self.scores[r * BLOCK..][..N * BLOCK];
             let keys = &mut CopiedValues { values: &*state.keys, head: BLOCK };
-            add_weighted_values::<S, N>(s, vectors, (keys, BLOCK), scores);
+            add_weighted_values::<S, N>(s, vectors, keys, BLOCK, scores);
         });
     }
 }
@@ -164,7 +164,8 @@ impl<'a> Scratch<'a> {
 pub(super) fn add_decayed<S: Simd>(
     s: S,
     scores: &[f32],
-    (sum, state): (f32, &HeadState<'_>),
+    sum: f32,
+    state: &HeadState<'_>,
     y: &mut [f32],
 ) {
     let kept = math::exp(sum);
@@ -178,7 +179,7 @@ pub(super) fn add_decayed<S: Simd>(
         values: &*state.values,
         head,
     };
-    add_weighted_values::<S, 1>(s, [&weights[..scores.len()]], (values, head), y);
+    add_weighted_values::<S, 1>(s, [&weights[..scores.len()]], values, head, y);
 }
 
 /// Rows of a pass that are consecutive positions of a block.
@@ -193,14 +194,15 @@ pub(crate) struct BlockRows {
 
 /// Computation of the rows of a block for a head. The same for all recurrent layers are the states of heads.
 pub(crate) trait BlockRule {
-    /// Stores keys, gates and values of the rows in the state, and computes their results. `state` is that of the
-    /// head, with its number among those of this part.
+    /// Stores keys, gates and values of the rows in the state, and computes their results. `own` is
+    /// the number of the head among those of this part, and `state` its state.
     fn compute<S: Simd>(
         &mut self,
         s: S,
         rows: &BlockRows,
         head: usize,
-        state: (usize, &mut HeadState<'_>),
+        own: usize,
+        state: &mut HeadState<'_>,
     );
 }
 
@@ -226,7 +228,8 @@ impl<'a> Walk<'a> {
         args: &Args<'a>,
         at: [usize; 2],
         pages: [u32; 3],
-        (heads, dims): (u32, HeadDims),
+        heads: u32,
+        dims: HeadDims,
     ) -> Self {
         let [state, table] = at;
         Self {
@@ -286,7 +289,7 @@ impl<'a> Walk<'a> {
                     } else if at == 0 {
                         state.end_block(s, self.dims);
                     }
-                    rule.compute(s, &rows, head, (own, &mut state));
+                    rule.compute(s, &rows, head, own, &mut state);
                 }
                 position += count;
             }

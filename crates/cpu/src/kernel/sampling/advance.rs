@@ -23,7 +23,7 @@ impl Kernel for kind::Advance {
         let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
         let state = bytemuck::from_bytes_mut(state);
         let rows = &mut rows[..live];
-        advance(&ids[..live], samplers, (state, rows), history.whole());
+        advance(&ids[..live], samplers, state, rows, history.whole());
     }
 }
 
@@ -31,7 +31,8 @@ impl Kernel for kind::Advance {
 pub fn advance(
     ids: &[u32],
     samplers: &[Sampler],
-    (state, rows): (&mut State, &mut [Row]),
+    state: &mut State,
+    rows: &mut [Row],
     history: &mut [u32],
 ) {
     for (row, token) in rows.iter_mut().zip(ids) {

@@ -93,8 +93,8 @@ pub(super) unsafe fn probe(rounds: u32) -> u64 {
     };
     let bytes = [1; 2 * TILE * ROW_BYTES * STEPS];
     let (first, second) = bytes.split_at(bytes.len() / 2);
-    let rows = (&bytes[..], Strides::rows(STEPS * ROW_BYTES));
-    let span = shape.span(rows, ([first, second], shape.lane_bytes()), STEPS);
+    let strides = Strides::rows(STEPS * ROW_BYTES);
+    let span = shape.span(&bytes, strides, [first, second], shape.lane_bytes(), STEPS);
     let mut sums = [SumTile::ZERO; 4];
     for _ in 0..rounds / 64 {
         Amx(()).bf16(&[span; 8], &mut sums);
@@ -102,6 +102,13 @@ pub(super) unsafe fn probe(rounds: u32) -> u64 {
     std::hint::black_box(sums);
     let products = 8 * STEPS * (2 * TILE) * (2 * TILE) * ROW_BYTES / 2;
     u64::from(rounds / 64) * 2 * products as u64
+}
+
+/// Size of a tile: rows, and bytes of a row.
+#[derive(Clone, Copy)]
+struct TileSize {
+    rows: usize,
+    bytes: usize,
 }
 
 /// Operand of `ldtilecfg`.
@@ -115,8 +122,8 @@ struct Config {
 }
 
 impl Config {
-    /// Configures tiles with these numbers of rows and bytes per row.
-    fn new(tiles: [(usize, usize); 8]) -> Self {
+    /// Configures tiles of these sizes.
+    fn new(tiles: [TileSize; 8]) -> Self {
         let mut config = Self {
             palette: 1,
             start_row: 0,
@@ -124,7 +131,7 @@ impl Config {
             row_bytes: [0; 16],
             rows: [0; 16],
         };
-        for (i, (rows, bytes)) in tiles.into_iter().enumerate() {
+        for (i, TileSize { rows, bytes }) in tiles.into_iter().enumerate() {
             assert!(
                 rows <= TILE && bytes <= ROW_BYTES,
                 "invalid tile: {rows} rows of {bytes} bytes"
@@ -209,15 +216,17 @@ impl TileShape {
 
     /// Returns a span of `steps` steps of 64 bytes of columns.
     ///
-    /// `rows` starts at the first row; rows are `stride` bytes apart, the second tile of rows
-    /// `tile` bytes, and steps `step` bytes. `lanes` are the tiles of lanes; their steps are
-    /// `step_bytes` apart.
+    /// `rows` starts at the first row. `lanes` are the tiles of lanes; their steps are `step_bytes`
+    /// apart.
     pub fn span<'a>(
         self,
-        (rows, Strides { stride, tile, step }): (&'a [u8], Strides),
-        (lanes, step_bytes): ([&'a [u8]; 2], usize),
+        rows: &'a [u8],
+        strides: Strides,
+        lanes: [&'a [u8]; 2],
+        step_bytes: usize,
         steps: usize,
     ) -> ColumnSpan<'a> {
+        let Strides { stride, tile, step } = strides;
         assert!(steps > 0, "at least one step");
         let (full, rest) = ((self.rows - 1) / TILE, (self.rows - 1) % TILE);
         for [tile_rows, last] in [[0, if full > 0 { TILE - 1 } else { rest }], [full, rest]] {
@@ -268,9 +277,10 @@ impl TileShape {
         } else {
             first
         };
-        let lanes = 4 * self.lanes;
-        let (sums, more_sums, lanes) = ((first, lanes), (second, lanes), (TILE, lanes));
-        let (rows, more_rows) = ((first, ROW_BYTES), (second, ROW_BYTES));
+        let size = |rows, bytes| TileSize { rows, bytes };
+        let lane_bytes = 4 * self.lanes;
+        let [sums, more_sums, lanes] = [first, second, TILE].map(|rows| size(rows, lane_bytes));
+        let [rows, more_rows] = [first, second].map(|rows| size(rows, ROW_BYTES));
         // Sums are tiles 0 to 3, rows 4 and 5, lanes 6 and 7.
         Config::new([
             sums, sums, more_sums, more_sums, rows, more_rows, lanes, lanes,
@@ -421,8 +431,9 @@ unsafe fn byte_tiles<T: Task<ByteTiles>>(_: Amx, columns: usize, task: T) {
         "invalid number of columns {columns}"
     );
     let _release = Release;
-    let unused = (0, 0);
-    let (sums, w, x) = ((TILE, ROW_BYTES), (columns / 4, ROW_BYTES), (TILE, columns));
+    let size = |rows, bytes| TileSize { rows, bytes };
+    let (unused, sums) = (size(0, 0), size(TILE, ROW_BYTES));
+    let (w, x) = (size(columns / 4, ROW_BYTES), size(TILE, columns));
     let config = Config::new([sums, unused, unused, unused, w, unused, x, unused]);
     // SAFETY: the caller proves tiles, and the configuration is valid.
     unsafe {
@@ -444,7 +455,8 @@ impl ByteTiles {
     pub(crate) fn multiply<const X: usize>(
         &self,
         w: &[[u8; ROW_BYTES]],
-        (x, first): (&[[u8; X]; TILE], usize),
+        x: &[[u8; X]; TILE],
+        first: usize,
         sums: &mut IntSumTile,
     ) {
         assert!(

@@ -145,11 +145,8 @@ impl<'a> Operands<'a> {
                 self.x.get(first..).unwrap_or_default()
             };
             let tiles = [tile(at.tokens.start), tile(at.tokens.start + TILE)];
-            shape.span(
-                (rows, Strides::rows(stride)),
-                (tiles, shape.lane_bytes()),
-                steps.len(),
-            )
+            let strides = Strides::rows(stride);
+            shape.span(rows, strides, tiles, shape.lane_bytes(), steps.len())
         };
         let of_rest = || span(rest.as_flattened(), ROW_BYTES, whole.end..steps.end);
         if whole.is_empty() {

@@ -50,7 +50,7 @@ impl ProofKernel<Amx> for FloatPanels {
         if args.tokens() == 1 {
             for panel in range {
                 let w = &w[panel * panel_bytes..];
-                y.gemv_panel(s, panel, write, (w, &x[..cols / STEP * ROW_BYTES]));
+                y.gemv_panel(s, panel, write, w, &x[..cols / STEP * ROW_BYTES]);
             }
             return;
         }
@@ -96,8 +96,9 @@ impl ProofKernel<Amx> for FloatPanels {
                                 );
                             }
                             let x = &x[t / TILE * tile_bytes + step * STEP_BYTES..];
-                            let x = (x, Strides::tiles(tile_bytes, TILE));
-                            s.bf16(&[shape.span(x, (w, STEP_BYTES), steps)], &mut sums);
+                            let strides = Strides::tiles(tile_bytes, TILE);
+                            let span = shape.span(x, strides, w, STEP_BYTES, steps);
+                            s.bf16(&[span], &mut sums);
                         }
                         y.store(&panels, &tokens, &sums);
                     }
@@ -126,7 +127,7 @@ struct PanelOutput<'a> {
 impl PanelOutput<'_> {
     /// Multiplies a panel by a single token.
     #[inline(always)]
-    fn gemv_panel(&mut self, s: Amx, panel: usize, write: Write, (w, x): (&[u8], &[u8])) {
+    fn gemv_panel(&mut self, s: Amx, panel: usize, write: Write, w: &[u8], x: &[u8]) {
         let vectors = Avx512::from(s);
         let y = self.y.panels(0, self.rows, panel..panel + 1, TILE);
         let mut sums = [0.0; TILE];

@@ -5,10 +5,8 @@
 //! cases a sum runs along [`SPAN`] columns in the lanes of a vector, and the sums of spans are
 //! added in order.
 
-use super::amx;
 #[cfg(target_arch = "x86_64")]
-use super::bf16;
-use super::panels;
+use super::{amx, bf16, panels};
 use crate::descriptors::{MatmulShape, Write};
 use crate::kernel::matmul::output::MatmulOutput;
 use crate::kernel::matmul::row_groups::{LINE, Next, groups};
@@ -126,7 +124,7 @@ impl<S: Simd, W: FloatType> Task<S> for FloatProducts<'_, W> {
                 Precision::Fast => convert(precision, x, scratch),
                 Precision::Exact => x,
             };
-            gemv(s, (&w, range), (x, live), &mut sums);
+            gemv(s, &w, range, x, live, &mut sums);
             return;
         }
         let (packed_x, packed_w) = scratch.split_at_mut(TOKENS * SPAN);
@@ -138,7 +136,7 @@ impl<S: Simd, W: FloatType> Task<S> for FloatProducts<'_, W> {
                 for group in groups(tokens.clone(), token_group_sizes::<S>()) {
                     for (i, t) in group.clone().enumerate() {
                         let x = x[t * cols + col..][..count].chunks(BLOCK);
-                        let blocks = blocks(packed_x, (t - i - first) * wide, (i, group.len()));
+                        let blocks = blocks(packed_x, (t - i - first) * wide, i, group.len());
                         for (x, to) in x.zip(blocks) {
                             convert(precision, x, to);
                             to[x.len()..].fill(0.0);
@@ -150,12 +148,12 @@ impl<S: Simd, W: FloatType> Task<S> for FloatProducts<'_, W> {
                     let panel = r..range.end.min(r + PANEL);
                     for group in groups(panel.clone(), &ROW_GROUP_SIZES) {
                         for (i, row) in group.clone().enumerate() {
-                            let blocks = blocks(packed_w, (row - i - r) * wide, (i, group.len()));
+                            let blocks = blocks(packed_w, (row - i - r) * wide, i, group.len());
                             decode::<S, W>(s, w.row(row, col..col + count), blocks);
                         }
                     }
-                    let x = (&*packed_x, tokens.clone());
-                    gemm_panel(s, (packed_w, panel), x, wide, &mut sums);
+                    let tokens = tokens.clone();
+                    gemm_panel(s, packed_w, panel, packed_x, tokens, wide, &mut sums);
                 }
             }
         }
@@ -180,7 +178,8 @@ fn gemv_group_sizes<S: Simd>() -> &'static [usize] {
 fn blocks(
     packed: &mut [f32],
     first: usize,
-    (i, n): (usize, usize),
+    i: usize,
+    n: usize,
 ) -> impl Iterator<Item = &mut [f32; BLOCK]> {
     let blocks = packed[first..].as_chunks_mut().0;
     blocks.iter_mut().skip(i).step_by(n)
@@ -239,25 +238,27 @@ fn decode<'a, S: Simd, W: FloatType>(
 #[inline(always)]
 fn gemv<S: Simd, W: FloatType>(
     s: S,
-    (w, range): (&WeightRows<'_, W>, Range<usize>),
-    (x, live): (&[f32], usize),
+    w: &WeightRows<'_, W>,
+    range: Range<usize>,
+    x: &[f32],
+    live: usize,
     sums: &mut MatmulOutput<'_>,
 ) {
     let whole = range.start + range.len() / ROWS * ROWS;
     for r in (range.start..whole).step_by(ROWS) {
         for t in groups(0..live, gemv_group_sizes::<S>()) {
-            let (w, x) = ((w, r), (x, t.start));
+            let first = t.start;
             match t.len() {
-                6 if S::LANES > 8 => gemv_tile::<S, W, ROWS, 6>(s, w, x, sums),
-                4 if S::LANES > 8 => gemv_tile::<S, W, ROWS, 4>(s, w, x, sums),
-                2 => gemv_tile::<S, W, ROWS, 2>(s, w, x, sums),
-                _ => gemv_tile::<S, W, ROWS, 1>(s, w, x, sums),
+                6 if S::LANES > 8 => gemv_tile::<S, W, ROWS, 6>(s, w, r, x, first, sums),
+                4 if S::LANES > 8 => gemv_tile::<S, W, ROWS, 4>(s, w, r, x, first, sums),
+                2 => gemv_tile::<S, W, ROWS, 2>(s, w, r, x, first, sums),
+                _ => gemv_tile::<S, W, ROWS, 1>(s, w, r, x, first, sums),
             }
         }
     }
     for r in whole..range.end {
         for t in 0..live {
-            gemv_tile::<S, W, 1, 1>(s, (w, r), (x, t), sums);
+            gemv_tile::<S, W, 1, 1>(s, w, r, x, t, sums);
         }
     }
 }
@@ -266,8 +267,10 @@ fn gemv<S: Simd, W: FloatType>(
 #[inline(always)]
 fn gemv_tile<S: Simd, W: FloatType, const R: usize, const T: usize>(
     s: S,
-    (w, r): (&WeightRows<'_, W>, usize),
-    (x, t): (&[f32], usize),
+    w: &WeightRows<'_, W>,
+    r: usize,
+    x: &[f32],
+    t: usize,
     sums: &mut MatmulOutput<'_>,
 ) {
     let add = sums.add;
@@ -293,28 +296,33 @@ fn gemv_tile<S: Simd, W: FloatType, const R: usize, const T: usize>(
 #[inline(always)]
 fn gemm_panel<S: Simd>(
     s: S,
-    (w, rows): (&[f32], Range<usize>),
-    (x, tokens): (&[f32], Range<usize>),
+    w: &[f32],
+    rows: Range<usize>,
+    x: &[f32],
+    tokens: Range<usize>,
     wide: usize,
     sums: &mut MatmulOutput<'_>,
 ) {
     for t in groups(tokens.clone(), token_group_sizes::<S>()) {
         let x = &x[(t.start - tokens.start) * wide..][..t.len() * wide];
-        let (w, rows) = ((w, wide), rows.clone());
+        let (rows, first) = (rows.clone(), t.start);
         match t.len() {
-            6 if S::LANES > 8 => gemm_tokens::<S, 6>(s, (w, rows), (x, t.start), sums),
-            3 => gemm_tokens::<S, 3>(s, (w, rows), (x, t.start), sums),
-            _ => gemm_tokens::<S, 1>(s, (w, rows), (x, t.start), sums),
+            6 if S::LANES > 8 => gemm_tokens::<S, 6>(s, w, rows, x, first, wide, sums),
+            3 => gemm_tokens::<S, 3>(s, w, rows, x, first, wide, sums),
+            _ => gemm_tokens::<S, 1>(s, w, rows, x, first, wide, sums),
         }
     }
 }
 
-/// Multiplies all rows of a panel by `T` tokens, starting at `t`.
+/// Multiplies all rows of a panel by `T` tokens, starting at `t`, `wide` columns each.
 #[inline(always)]
 fn gemm_tokens<S: Simd, const T: usize>(
     s: S,
-    ((w, wide), rows): ((&[f32], usize), Range<usize>),
-    (x, t): (&[f32], usize),
+    w: &[f32],
+    rows: Range<usize>,
+    x: &[f32],
+    t: usize,
+    wide: usize,
     sums: &mut MatmulOutput<'_>,
 ) {
     for r in groups(rows.clone(), &ROW_GROUP_SIZES) {

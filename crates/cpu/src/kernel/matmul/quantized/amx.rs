@@ -85,7 +85,7 @@ fn add<'x, C: Codes>(
         for h in 0..halves {
             // Alternates, so that a product does not wait until the previous one is read.
             let ints = &mut ints[(block + h) % 2];
-            tiles.multiply(&codes[h * columns / 4..], (x.q(), h * columns), ints);
+            tiles.multiply(&codes[h * columns / 4..], x.q(), h * columns, ints);
             let scale = s.column(&scale[h]);
             unroll!(t < TILE => {
                 let scale = s.mul(scale, s.splat_float(x.d()[t]));

@@ -66,10 +66,11 @@ impl<const ADD: bool> ProofKernel<Amx> for BitTiles<ADD> {
                         lanes: TILE,
                         wide: pair.len() > 1,
                     };
-                    let tiles = (digits.split_at(bytes).into(), shape.lane_bytes());
+                    let tiles = digits.split_at(bytes).into();
+                    let (x, strides) = (&q[first * padded..], Strides::rows(padded));
                     let steps = padded / ROW_BYTES;
-                    let tokens_of = (&q[first * padded..], Strides::rows(padded));
-                    s.bytes(&[shape.span(tokens_of, tiles, steps)], &mut sums);
+                    let span = shape.span(x, strides, tiles, shape.lane_bytes(), steps);
+                    s.bytes(&[span], &mut sums);
                     for (i, t) in tokens.clone().enumerate() {
                         let scale = vectors.splat_float(d[t] * p.scale);
                         let y = y.panels(t, rows, pair.clone(), ROWS);
