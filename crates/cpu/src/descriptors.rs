@@ -12,6 +12,14 @@ use tabla_core::dtype::DType;
 /// Alignment of every buffer in bytes: a cache line and the widest vector.
 pub(crate) const ALIGN: usize = 64;
 
+/// Function that unpacks a storage type to integers at a level.
+#[derive(Clone, Copy)]
+pub(crate) struct IntReader {
+    pub(crate) unpack: Unpack,
+    /// Whether the type has minima.
+    pub(crate) min: bool,
+}
+
 /// How a step reads its weights; chosen by link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WeightReader {
@@ -148,8 +156,8 @@ pub(crate) enum Weights {
     Packed(DType),
     /// Rows as stored in the file; packed into panels while they are read.
     Mapped(DType),
-    /// Packed panels of affine codes of this type.
-    Groups(DType, Groups),
+    /// Packed panels of affine codes.
+    Groups(Groups),
     /// Rows of any type that unpacks to integers, read chunk by chunk.
     Chunks,
 }

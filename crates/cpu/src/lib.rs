@@ -26,8 +26,8 @@ pub mod internals {
     pub use crate::kernel::internals::*;
     #[cfg(target_arch = "x86_64")]
     pub use crate::panel::FLOATS;
-    pub use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
-    pub use crate::panel::{CHUNK_BYTES, Format, FormatVisitor, Layout, QK, visit as visit_format};
+    pub use crate::panel::affine::Groups;
+    pub use crate::panel::{CHUNK_BYTES, QK, layout};
     #[cfg(target_arch = "x86_64")]
     pub use crate::simd::amx::{ROW_BYTES, Strides, SumTile, TILE, TileShape};
     #[cfg(target_arch = "x86_64")]

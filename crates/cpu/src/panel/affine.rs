@@ -1,11 +1,12 @@
 //! Panels of affine codes whose scales and biases are separate tensors, as in MLX.
 //!
 //! A panel is a sequence of groups, and a group is the codes of its blocks, its scales, its biases.
-//! 4-bit codes are laid out as in `Q4_1`; 8-bit codes are the signed bytes that [`Unpack`] returns.
+//! 4-bit codes are laid out as in `Q4_1`, columns 0 to 15 of a block in the low nibbles and 16 to 31 in the
+//! high ones; 8-bit codes are the signed bytes that [`Unpack`] returns, the codes minus 128.
 //! Scales and biases are stored as in the file.
 
 use super::blocks::{nibbles, signed_bytes};
-use super::format::{AffineWidth, Kind, PanelBlock, Sink};
+use super::format::{Codes, FourBitMin, PanelBlock, SignedMin, Sink, is_same};
 use super::layout::{QK, WORDS};
 use crate::simd::rows::{AHEAD, Column, ROWS, Rows, Word};
 use crate::simd::{Simd, Task, Unpack};
@@ -13,45 +14,6 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_quant::{CHUNK, Chunk, Matrix, Scales};
-
-/// 4-bit codes: columns 0 to 15 in the low nibbles and 16 to 31 in the high ones.
-#[derive(Debug)]
-pub struct Affine4Bit;
-
-impl AffineWidth for Affine4Bit {
-    type Codes = Kind<15, false, true>;
-    const WORDS: usize = WORDS / 2;
-
-    #[inline(always)]
-    fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
-        nibbles(s, words.first_chunk().expect("the words of a block"))
-    }
-
-    #[inline(always)]
-    fn min<S: Rows>(_: S, _: S::Floats, bias: S::Floats) -> S::Floats {
-        bias
-    }
-}
-
-/// 8-bit codes, minus 128.
-#[derive(Debug)]
-pub struct Affine8Bit;
-
-impl AffineWidth for Affine8Bit {
-    type Codes = Kind<128, false, true>;
-    const WORDS: usize = WORDS;
-
-    #[inline(always)]
-    fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS] {
-        signed_bytes(s, words.first_chunk().expect("the words of a block"))
-    }
-
-    #[inline(always)]
-    fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats {
-        // The product is exact, so it does not matter where it is rounded.
-        s.mul_add(scale, s.splat_float(128.0), bias)
-    }
-}
 
 /// Scale groups of a matrix: columns that share a scale and a bias.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +27,9 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Returns the groups of a matrix with `cols` columns; `None` if they cannot be packed.
-    pub fn of<W: AffineWidth>(scales: &Scales<'_>, cols: usize) -> Option<Self> {
+    /// Returns the groups of a matrix with `cols` columns and codes of 4 or 8 bits; `None` if they
+    /// cannot be packed.
+    pub fn of(bits: usize, scales: &Scales<'_>, cols: usize) -> Option<Self> {
         let (float, [rows, columns]) = (scales.float, scales.group);
         let fits = matches!(float, DType::F32 | DType::F16 | DType::Bf16)
             && rows == 1
@@ -74,7 +37,7 @@ impl Groups {
             && cols.is_multiple_of(columns)
             && !scales.biases.is_empty();
         fits.then_some(Self {
-            words: W::WORDS,
+            words: bits * QK / u32::BITS as usize,
             float,
             columns,
         })
@@ -163,16 +126,21 @@ fn pack_codes(codes: &[[u8; 4]; WORDS], words: &mut [Word], lane: usize) {
     }
 }
 
+/// Whether affine codes have these properties.
+pub(crate) const fn is_affine<C: Codes>() -> bool {
+    is_same::<C, FourBitMin>() || is_same::<C, SignedMin>()
+}
+
 /// Decodes the blocks of some columns of a panel, which must be whole groups.
-pub(crate) struct DecodeGroups<'a, W, K> {
+pub(crate) struct DecodeGroups<'a, C, K> {
     pub(crate) groups: Groups,
     pub(crate) panel: &'a [u8],
     pub(crate) columns: Range<usize>,
     pub(crate) sink: K,
-    pub(crate) width: PhantomData<W>,
+    pub(crate) codes: PhantomData<C>,
 }
 
-impl<W: AffineWidth, S: Simd, K: Sink<S>> Task<S> for DecodeGroups<'_, W, K> {
+impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for DecodeGroups<'_, C, K> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self {
@@ -182,6 +150,9 @@ impl<W: AffineWidth, S: Simd, K: Sink<S>> Task<S> for DecodeGroups<'_, W, K> {
             mut sink,
             ..
         } = self;
+        const THERE: &str = "the words of a block";
+        let is_signed = const { C::MAX == 128 };
+        let words = if is_signed { WORDS } else { WORDS / 2 };
         let bytes = groups.bytes();
         let part = groups.panel_bytes(columns.start)..groups.panel_bytes(columns.end);
         for group in panel[part].chunks_exact(bytes) {
@@ -191,10 +162,18 @@ impl<W: AffineWidth, S: Simd, K: Sink<S>> Task<S> for DecodeGroups<'_, W, K> {
             let (codes, numbers) = group.split_at(groups.code_bytes());
             let (scales, biases) = numbers.split_at(groups.number_bytes());
             let scale = groups.column(s, scales);
-            let min = W::min(s, scale, groups.column(s, biases));
-            for words in codes.as_chunks().0.chunks_exact(W::WORDS) {
+            let mut min = groups.column(s, biases);
+            if is_signed {
+                // The product is exact, so it does not matter where it is rounded.
+                min = s.mul_add(scale, s.splat_float(128.0), min);
+            }
+            for words in codes.as_chunks().0.chunks_exact(words) {
                 sink.push(PanelBlock {
-                    codes: W::codes(s, words),
+                    codes: if is_signed {
+                        signed_bytes(s, words.first_chunk().expect(THERE))
+                    } else {
+                        nibbles(s, words.first_chunk().expect(THERE))
+                    },
                     scale: [scale; 2],
                     min: [min; 2],
                 });

@@ -1,6 +1,8 @@
 //! Formats with blocks of 32 columns, each with a scale.
 
-use super::format::{Format, Kind, PanelBlock, Sink, bits};
+use super::format::{
+    FiveBit, FiveBitMin, Format, FourBit, FourBitMin, PanelBlock, Signed, Sink, bits,
+};
 use super::layout::{Field, Layout, Panel, WORDS};
 use crate::simd::Simd;
 use crate::simd::rows::{ROWS, Rows, Word};
@@ -51,16 +53,16 @@ pub(super) fn lookup_codes<S: Rows>(
     codes
 }
 
-/// `name (file): maximum code, offset, minima, fields; decoding`.
+/// `name (file): codes, offset, fields; decoding`.
 macro_rules! blocks {
-    ($($(#[doc = $doc:literal])+ $name:ident($file:ident): $max:literal - $offset:literal, min $min:literal,
-       [$($field:expr),+]; |$s:ident, $fields:ident| $codes:expr, $scale:expr, $floor:expr;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident($file:ident): $codes:ident, offset $offset:literal,
+       [$($field:expr),+]; |$s:ident, $fields:ident| $words:expr, $scale:expr, $floor:expr;)+) => {
         $(
             $(#[doc = $doc])+
-            pub(super) struct $name;
+            pub(crate) struct $name;
 
             impl Format for $name {
-                type Codes = Kind<$max, false, $min>;
+                type Codes = $codes;
                 const OFFSET: i32 = $offset;
                 const LAYOUT: Layout = layout($file::BYTES, &[$($field),+]);
 
@@ -73,7 +75,7 @@ macro_rules! blocks {
                 ) {
                     panel.prefetch($s, const { &Self::LAYOUT }, block, [0, 1]);
                     let $fields = panel.block(const { &Self::LAYOUT }, block);
-                    let codes = $codes;
+                    let codes = $words;
                     let scale = [$scale; 2];
                     let min = [$floor; 2];
                     sink.push(PanelBlock { codes, scale, min });
@@ -85,36 +87,36 @@ macro_rules! blocks {
 
 blocks! {
     /// Nibbles, offset 8.
-    Q4_0(q4_0): 15 - 8, min false, [Field::new(4, 2, 4), Field::new(2, 0, 1)];
+    Q4_0(q4_0): FourBit, offset 8, [Field::new(4, 2, 4), Field::new(2, 0, 1)];
     |s, b| nibbles(s, b.words(0)), s.halves(b.half(1)), s.splat_float(0.0);
 
     /// Nibbles and a minimum.
-    Q4_1(q4_1): 15 - 0, min true, [Field::new(4, 4, 4), Field::new(2, 0, 1), Field::new(2, 2, 1)];
+    Q4_1(q4_1): FourBitMin, offset 0, [Field::new(4, 4, 4), Field::new(2, 0, 1), Field::new(2, 2, 1)];
     |s, b| nibbles(s, b.words(0)), s.halves(b.half(1)), s.halves(b.half(2));
 
     /// Five bits, offset 16.
-    Q5_0(q5_0): 31 - 16, min false,
+    Q5_0(q5_0): FiveBit, offset 16,
     [Field::new(4, 6, 4), Field::bits(2, 1), Field::new(2, 0, 1)];
     |s, b| five_bit_codes(s, b.words(0), &b.words::<1>(1)[0]), s.halves(b.half(2)),
     s.splat_float(0.0);
 
     /// Five bits and a minimum.
-    Q5_1(q5_1): 31 - 0, min true,
+    Q5_1(q5_1): FiveBitMin, offset 0,
     [Field::new(4, 8, 4), Field::bits(4, 1), Field::new(2, 0, 1), Field::new(2, 2, 1)];
     |s, b| five_bit_codes(s, b.words(0), &b.words::<1>(1)[0]), s.halves(b.half(2)),
     s.halves(b.half(3));
 
     /// Signed bytes.
-    Q8_0(q8_0): 128 - 0, min false, [Field::new(4, 2, 8), Field::new(2, 0, 1)];
+    Q8_0(q8_0): Signed, offset 0, [Field::new(4, 2, 8), Field::new(2, 0, 1)];
     |s, b| signed_bytes(s, b.words(0)), s.halves(b.half(1)), s.splat_float(0.0);
 
     /// Nibbles that index a table.
-    Iq4Nl(iq4_nl): 128 - 0, min false, [Field::new(4, 2, 4), Field::new(2, 0, 1)];
+    Iq4Nl(iq4_nl): Signed, offset 0, [Field::new(4, 2, 4), Field::new(2, 0, 1)];
     |s, b| lookup_codes(s, &iq4_nl::VALUES, b.words(0)), s.halves(b.half(1)),
     s.splat_float(0.0);
 
     /// 4-bit floats with a power-of-two scale. Doubled, they are integers from -12 to 12.
-    Mxfp4(mxfp4): 31 - 12, min false, [Field::new(4, 1, 4), Field::new(1, 0, 1)];
+    Mxfp4(mxfp4): FiveBit, offset 12, [Field::new(4, 1, 4), Field::new(1, 0, 1)];
     |s, b| fp4_codes(s, nibbles(s, b.words(0))), exponent_scales(s, b.bytes(1)), s.splat_float(0.0);
 }
 

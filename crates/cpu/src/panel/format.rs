@@ -2,27 +2,22 @@
 
 use super::layout::{Layout, Panel, WORDS};
 use crate::simd::Simd;
-use crate::simd::rows::{Rows, Word};
+use crate::simd::rows::Rows;
 use std::ops::Range;
-use tabla_core::dtype::DType;
 
 /// A decoded block of [`QK`](super::QK) columns of a panel: `x = scale (code - offset) + min`.
 #[derive(Clone, Copy)]
-#[expect(
-    missing_debug_implementations,
-    reason = "vectors do not implement Debug"
-)]
-pub struct PanelBlock<S: Rows> {
+pub(crate) struct PanelBlock<S: Rows> {
     /// Codes, four columns of each row per word.
-    pub codes: [S::Bytes; WORDS],
+    pub(crate) codes: [S::Bytes; WORDS],
     /// Scales of the first and second half; if there is one scale, only the first is used.
-    pub scale: [S::Floats; 2],
+    pub(crate) scale: [S::Floats; 2],
     /// Minima, like the scales.
-    pub min: [S::Floats; 2],
+    pub(crate) min: [S::Floats; 2],
 }
 
-/// Properties of the codes and scales of a format.
-pub trait Codes {
+/// Properties of codes and scales. Kernels are compiled once for all formats with the same properties.
+pub(crate) trait Codes {
     /// Maximum code; 128 for signed bytes, which are offset by [`Rows::offset_signed`].
     const MAX: u8;
     /// Whether the two halves of a block have separate scales.
@@ -31,26 +26,51 @@ pub trait Codes {
     const MIN: bool;
 }
 
-/// Codes with these properties. One kernel serves all formats of a kind.
-#[derive(Debug)]
-pub struct Kind<const MAX: u8, const HALVES: bool, const MIN: bool>;
-
-impl<const MAX: u8, const HALVES: bool, const MIN: bool> Codes for Kind<MAX, HALVES, MIN> {
-    const MAX: u8 = MAX;
-    const HALVES: bool = HALVES;
-    const MIN: bool = MIN;
+/// Whether codes have the same properties.
+pub(crate) const fn is_same<A: Codes, B: Codes>() -> bool {
+    A::MAX == B::MAX && A::HALVES == B::HALVES && A::MIN == B::MIN
 }
 
-/// Codes of one kind, and the storage types that use them.
-pub trait Formats: Codes + Sized {
-    /// Calls the visitor with the format of a storage type.
-    fn visit<V: KindVisitor<Self>>(dtype: DType, v: V) -> V::Out;
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $name:ident: $max:literal, halves $halves:literal, min $min:literal;)+) => {
+        $(
+            $(#[doc = $doc])+
+            pub(crate) struct $name;
+
+            impl Codes for $name {
+                const MAX: u8 = $max;
+                const HALVES: bool = $halves;
+                const MIN: bool = $min;
+            }
+        )+
+    };
 }
 
-/// A format that is read from panels.
-pub trait Format {
-    /// Kind of its codes.
-    type Codes: Formats;
+codes! {
+    /// Codes of at most four bits.
+    FourBit: 15, halves false, min false;
+    /// Codes of at most four bits, with minima.
+    FourBitMin: 15, halves false, min true;
+    /// Codes of five bits.
+    FiveBit: 31, halves false, min false;
+    /// Codes of five bits, with minima.
+    FiveBitMin: 31, halves false, min true;
+    /// Codes of six bits, with scales of halves.
+    SixBitHalves: 63, halves true, min false;
+    /// Signed bytes.
+    Signed: 128, halves false, min false;
+    /// Signed bytes, with minima.
+    SignedMin: 128, halves false, min true;
+    /// Signed bytes, with scales of halves.
+    SignedHalves: 128, halves true, min false;
+    /// Signed bytes, with scales and minima of halves.
+    SignedHalvesMin: 128, halves true, min true;
+}
+
+/// A block format: how one of its blocks is decoded.
+pub(crate) trait Format {
+    /// Properties of its codes.
+    type Codes: Codes;
     /// Offset subtracted from each code.
     const OFFSET: i32;
     /// Layout of its blocks.
@@ -60,34 +80,9 @@ pub trait Format {
     fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K);
 }
 
-/// Affine codes of a bit width.
-pub trait AffineWidth {
-    /// Kind of its codes.
-    type Codes: Formats;
-    /// Words of a block.
-    const WORDS: usize;
-
-    /// Decodes the codes of a block of [`AffineWidth::WORDS`] words.
-    fn codes<S: Rows>(s: S, words: &[Word]) -> [S::Bytes; WORDS];
-    /// Returns the minimum of a group.
-    fn min<S: Rows>(s: S, scale: S::Floats, bias: S::Floats) -> S::Floats;
-}
-
-/// Visitor for the format of a storage type with codes of kind `C`.
-pub trait KindVisitor<C> {
-    /// Result of the visitor.
-    type Out;
-    /// Called for a type with blocks of this format.
-    fn blocks<F: Format<Codes = C>>(self) -> Self::Out;
-    /// Called for a type with affine codes of this width.
-    fn groups<W: AffineWidth<Codes = C>>(self) -> Self::Out;
-    /// Called for a type with another kind of codes.
-    fn other(self) -> Self::Out;
-}
-
 /// Consumer of decoded blocks. A trait and not a closure, because a closure that is not inlined
 /// would be compiled without the level's instructions.
-pub trait Sink<S: Rows> {
+pub(crate) trait Sink<S: Rows> {
     /// Consumes the next block.
     fn push(&mut self, block: PanelBlock<S>);
 

@@ -385,7 +385,7 @@ fn transpose_pairs(word: [u8; 4]) -> [u8; 4] {
 
 /// A panel, opened for reading.
 #[derive(Clone, Copy, Debug)]
-pub struct Panel<'a> {
+pub(crate) struct Panel<'a> {
     bytes: &'a [u8],
     blocks: usize,
     /// Prefetch distance in bytes; 0 if the panel is in cache.

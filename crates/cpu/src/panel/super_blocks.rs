@@ -1,7 +1,9 @@
 //! Formats with super-blocks of 256 columns: eight blocks of 32.
 
 use super::blocks::lookup_codes;
-use super::format::{Format, Kind, PanelBlock, Sink, bits};
+use super::format::{
+    FiveBitMin, Format, FourBit, FourBitMin, PanelBlock, Signed, Sink, SixBitHalves, bits,
+};
 use super::layout::{Field, Layout, Panel, WORDS};
 use crate::simd::Simd;
 use crate::simd::rows::{Rows, Word};
@@ -87,10 +89,10 @@ impl<S: Rows> SixBitScales<S> {
 }
 
 /// 4-bit codes, 6-bit scales and minima.
-pub(super) struct Q4K;
+pub(crate) struct Q4K;
 
 impl Format for Q4K {
-    type Codes = Kind<15, false, true>;
+    type Codes = FourBitMin;
     const OFFSET: i32 = 0;
     const LAYOUT: Layout = layout(
         q4_k::BYTES,
@@ -119,10 +121,10 @@ impl Format for Q4K {
 }
 
 /// 5-bit codes, 6-bit scales and minima.
-pub(super) struct Q5K;
+pub(crate) struct Q5K;
 
 impl Format for Q5K {
-    type Codes = Kind<31, false, true>;
+    type Codes = FiveBitMin;
     const OFFSET: i32 = 0;
     const LAYOUT: Layout = layout(
         q5_k::BYTES,
@@ -156,10 +158,10 @@ impl Format for Q5K {
 }
 
 /// 6-bit codes with offset 32, 8-bit scales for every 16 columns.
-pub(super) struct Q6K;
+pub(crate) struct Q6K;
 
 impl Format for Q6K {
-    type Codes = Kind<63, true, false>;
+    type Codes = SixBitHalves;
     const OFFSET: i32 = 32;
     const LAYOUT: Layout = layout(
         q6_k::BYTES,
@@ -198,10 +200,10 @@ impl Format for Q6K {
 }
 
 /// Nibbles that index a table, with 6-bit scales.
-pub(super) struct Iq4Xs;
+pub(crate) struct Iq4Xs;
 
 impl Format for Iq4Xs {
-    type Codes = Kind<128, false, false>;
+    type Codes = Signed;
     const OFFSET: i32 = 0;
     const LAYOUT: Layout = layout(
         iq4_xs::BYTES,
@@ -234,10 +236,10 @@ impl Format for Iq4Xs {
 }
 
 /// 2-bit ternary values with one scale.
-pub(super) struct Tq2_0;
+pub(crate) struct Tq2_0;
 
 impl Format for Tq2_0 {
-    type Codes = Kind<15, false, false>;
+    type Codes = FourBit;
     const OFFSET: i32 = 1;
     const LAYOUT: Layout = layout(tq2_0::BYTES, &[Field::new(4, 0, 16), Field::new(2, 64, 1)]);
 
@@ -257,10 +259,10 @@ impl Format for Tq2_0 {
 }
 
 /// Ternary values, five per byte, with one scale.
-pub(super) struct Tq1_0;
+pub(crate) struct Tq1_0;
 
 impl Format for Tq1_0 {
-    type Codes = Kind<15, false, false>;
+    type Codes = FourBit;
     const OFFSET: i32 = 1;
     const LAYOUT: Layout = layout(
         tq1_0::BYTES,

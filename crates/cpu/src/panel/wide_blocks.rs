@@ -1,7 +1,7 @@
 //! Formats with blocks of 64 and of 128 columns: two and four blocks of 32.
 
 use super::blocks::fp4_codes;
-use super::format::{Format, Kind, PanelBlock, Sink, bits};
+use super::format::{Format, FourBit, PanelBlock, Sink, SixBitHalves, bits};
 use super::layout::{Field, Layout, Panel, WORDS};
 use crate::simd::Simd;
 use crate::simd::rows::{ROWS, Rows, Word};
@@ -13,10 +13,10 @@ const PAIR_WORDS: usize = 2;
 const NIBBLE_WORDS: usize = 4;
 
 /// Signs with one scale: codes 0 and 2, offset 1.
-pub(super) struct Q1_0;
+pub(crate) struct Q1_0;
 
 impl Format for Q1_0 {
-    type Codes = Kind<15, false, false>;
+    type Codes = FourBit;
     const OFFSET: i32 = 1;
     const LAYOUT: Layout = Layout {
         columns: q1_0::ELEMENTS,
@@ -43,10 +43,10 @@ impl Format for Q1_0 {
 }
 
 /// Codes of two bits with one scale, offset 1.
-pub(super) struct Q2_0;
+pub(crate) struct Q2_0;
 
 impl Format for Q2_0 {
-    type Codes = Kind<15, false, false>;
+    type Codes = FourBit;
     const OFFSET: i32 = 1;
     const LAYOUT: Layout = Layout {
         columns: q2_0::ELEMENTS,
@@ -74,10 +74,10 @@ impl Format for Q2_0 {
 
 /// 4-bit floats with a scale for every 16 columns. Doubled, they are integers from -12 to 12. The
 /// product multiplies its sums by the scale of the tensor.
-pub(super) struct Nvfp4;
+pub(crate) struct Nvfp4;
 
 impl Format for Nvfp4 {
-    type Codes = Kind<63, true, false>;
+    type Codes = SixBitHalves;
     const OFFSET: i32 = 12;
     const LAYOUT: Layout = Layout {
         columns: nvfp4::ELEMENTS,

@@ -3,29 +3,13 @@
 use tabla_core::dtype::DType;
 #[cfg(target_arch = "x86_64")]
 use tabla_cpu::internals::FLOATS;
-use tabla_cpu::internals::{
-    Affine4Bit, Affine8Bit, CHUNK_BYTES, Format, FormatVisitor, Groups, Layout, ROWS, Unpack,
-    visit_format,
-};
+use tabla_cpu::internals::{CHUNK_BYTES, Groups, ROWS, Unpack, layout};
 use tabla_quant::{CHUNK, Matrix, Scales};
-
-/// Returns the layout of a format.
-struct LayoutOf;
-
-impl FormatVisitor for LayoutOf {
-    type Out = &'static Layout;
-
-    fn format<F: Format>(self) -> &'static Layout {
-        const { &F::LAYOUT }
-    }
-}
 
 #[test]
 fn packed_rows_round_trip() {
     let types = (0..64).filter_map(DType::from_gguf);
-    let mut layouts: Vec<_> = types
-        .filter_map(|dtype| visit_format(dtype, LayoutOf))
-        .collect();
+    let mut layouts: Vec<_> = types.filter_map(layout).collect();
     #[cfg(target_arch = "x86_64")]
     layouts.push(&FLOATS);
     assert!(layouts.len() > 10, "found only {} formats", layouts.len());
@@ -85,7 +69,7 @@ fn matches_panel_computed_by_hand() {
         rows: 2,
         cols: 64,
     };
-    let groups = Groups::of::<Affine4Bit>(&SCALES, 64).expect("these scales have panels");
+    let groups = Groups::of(4, &SCALES, 64).expect("these scales have panels");
     assert_eq!(groups.panel_bytes(64), 2 * (4 * 64 + 2 * 32));
     let mut panel = vec![0; groups.panel_bytes(64)];
     groups.pack(unpack, &matrix, 0..2, &mut panel);
@@ -111,7 +95,7 @@ fn matches_panel_computed_by_hand() {
 
 #[test]
 fn unsupported_scales_have_no_panels() {
-    let groups_of = |scales: Scales<'_>, cols| Groups::of::<Affine8Bit>(&scales, cols);
+    let groups_of = |scales: Scales<'_>, cols| Groups::of(8, &scales, cols);
     assert!(groups_of(SCALES, 64).is_some());
     assert!(groups_of(SCALES, 48).is_none());
     let float = DType::E8m0;

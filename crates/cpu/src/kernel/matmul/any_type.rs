@@ -7,7 +7,7 @@
 
 use super::output::MatmulOutput;
 use super::quantized::launch;
-use crate::descriptors::{MatmulShape, WeightReader};
+use crate::descriptors::{IntReader, MatmulShape, WeightReader};
 use crate::kernel::{Launch, Request};
 use crate::memory::Args;
 use crate::panel::QK;
@@ -22,8 +22,8 @@ use tabla_quant::{CHUNK, Floats, Ints};
 /// Functions that read a storage type at a level.
 #[derive(Clone, Copy)]
 struct TypeReaders {
-    /// Unpacks to integers, with a flag for minima; `None` if the type has no integer codes.
-    ints: Option<(Unpack, bool)>,
+    /// `None` if the type has no integer codes.
+    ints: Option<IntReader>,
     floats: Decode,
 }
 
@@ -34,7 +34,10 @@ impl TypeReaders {
             type Out = TypeReaders;
             fn ints<T: Ints>(self) -> TypeReaders {
                 TypeReaders {
-                    ints: Some((self.0.unpack::<T>(), T::MIN)),
+                    ints: Some(IntReader {
+                        unpack: self.0.unpack::<T>(),
+                        min: T::MIN,
+                    }),
                     floats: self.0.decode::<T>(),
                 }
             }
@@ -57,16 +60,15 @@ pub(crate) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Decode> {
     Ok(TypeReaders::of(isa, dtype)?.floats)
 }
 
-/// Returns the function that unpacks rows of the weights to integers, with a flag for minima; `None` if
-/// they are floats.
-pub(crate) fn ints(request: &Request<'_>) -> Result<Option<(Unpack, bool)>> {
+/// Returns the reader of the weights as integers; `None` if they are floats.
+pub(crate) fn ints(request: &Request<'_>) -> Result<Option<IntReader>> {
     Ok(TypeReaders::of(request.isa, request.variant)?.ints)
 }
 
 /// Returns the function that unpacks rows of this type, which must have integer codes.
 pub(crate) fn unpacker(isa: Isa, dtype: Option<DType>) -> Result<Unpack> {
     match TypeReaders::of(isa, dtype)?.ints {
-        Some((unpack, _)) => Ok(unpack),
+        Some(ints) => Ok(ints.unpack),
         None => bail!(
             Unsupported,
             "weight type {dtype:?} cannot be unpacked to integers"

@@ -42,7 +42,7 @@ struct Workspace<'a, 'b> {
     y: Out<'b, f32>,
 }
 
-/// The products of all pairs of token and expert. It is compiled once for all kinds of codes.
+/// The products of all pairs of token and expert. It is compiled once for all weights.
 pub(crate) struct ExpertProducts<'a, 'b> {
     pub(crate) args: Args<'b>,
     pub(crate) experts: ExpertShape,
@@ -80,7 +80,7 @@ fn multiply<S: Simd>(
     if let Some(tile) = experts.tile {
         for tile in ids.chunks_exact(2 + tile) {
             for pairs in tile[2..][..tile[1] as usize].chunks(PAIRS) {
-                multiply_pairs::<S>(&args, (tile[0], pairs), &mut work, product);
+                multiply_pairs::<S>(&args, tile[0], pairs, &mut work, product);
             }
         }
         return;
@@ -92,7 +92,7 @@ fn multiply<S: Simd>(
     for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
         for pairs in group.chunks(PAIRS) {
             let expert = ids[pairs[0] as usize];
-            multiply_pairs::<S>(&args, (expert, pairs), &mut work, product);
+            multiply_pairs::<S>(&args, expert, pairs, &mut work, product);
         }
     }
 }
@@ -102,7 +102,8 @@ fn multiply<S: Simd>(
 #[inline(always)]
 fn multiply_pairs<'b, S: Simd>(
     args: &Args<'b>,
-    (expert, pairs): (u32, &[u32]),
+    expert: u32,
+    pairs: &[u32],
     work: &mut Workspace<'_, 'b>,
     product: &dyn Fn(PanelProduct<'_, '_>),
 ) {

@@ -4,12 +4,16 @@ use super::activations::ActivationTiles;
 use super::experts::{self, ExpertProducts};
 use super::products::{PanelProduct, ProductOf, ProductRows, Scratch};
 use crate::descriptors::{
-    ActivationFormat, ActivationShape, MatmulShape, QuantizedMatmul, WeightReader, Weights,
+    ActivationFormat, ActivationShape, IntReader, MatmulShape, QuantizedMatmul, WeightReader,
+    Weights,
 };
 use crate::kernel::{Launch, Request};
 use crate::memory::Args;
-use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
-use crate::panel::{self, AffineWidth, Codes, Format, Formats, Kind, Pack, QK};
+use crate::panel::affine::Groups;
+use crate::panel::{
+    Codes, Format, FourBitMin, Pack, QK, Signed, SignedHalves, SignedHalvesMin, SignedMin,
+    with_format,
+};
 use crate::simd::rows::ROWS;
 use crate::simd::{Kernel, Simd, Unpack, Uses};
 use crate::work::Split;
@@ -19,9 +23,9 @@ use tabla_core::op::operands::gemm::{AT, COUNT};
 use tabla_quant::Scales;
 
 /// Product of a matrix, or of the experts that tokens select, and quantized activations.
-struct CodeMatmul<C>(PhantomData<C>);
+struct QuantizedProduct<C>(PhantomData<C>);
 
-impl<C: Formats> Kernel for CodeMatmul<C> {
+impl<C: Codes> Kernel for QuantizedProduct<C> {
     const USES: Uses = Uses::ByteProducts;
 
     #[inline(always)]
@@ -66,22 +70,6 @@ pub(crate) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch>
     if !request.isa.panels() {
         return None;
     }
-    struct LinkFormat<'a>(&'a Request<'a>, MatmulShape, DType);
-    impl panel::FormatVisitor for LinkFormat<'_> {
-        type Out = Launch;
-        fn format<F: Format>(self) -> Launch {
-            let Self(request, matmul, dtype) = self;
-            if !request.packed {
-                let weights = Weights::Mapped(dtype);
-                return launch::<F::Codes>(request, weights, F::OFFSET, matmul);
-            }
-            Launch {
-                pack: Some(Pack::Blocks(const { &F::LAYOUT })),
-                ..launch::<F::Codes>(request, Weights::Packed(dtype), F::OFFSET, matmul)
-            }
-        }
-    }
-    let dtype = request.variant?;
     let rows = matmul.experts.map_or(matmul.rows, |experts| experts.rows);
     // One scale for all weights, or for those of an expert.
     let single = |scales: &Scales<'_>| {
@@ -91,45 +79,53 @@ pub(crate) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch>
     if !request.scales.as_ref().is_none_or(single) {
         return None;
     }
-    panel::visit(dtype, LinkFormat(request, matmul, dtype))
+    let dtype = request.variant?;
+    with_format!(dtype, |F| link_blocks::<F>(request, dtype, matmul))
+}
+
+/// Returns the kernel for blocks of a format.
+fn link_blocks<F: Format>(request: &Request<'_>, dtype: DType, matmul: MatmulShape) -> Launch {
+    let (weights, pack) = match request.packed {
+        true => (
+            Weights::Packed(dtype),
+            Some(Pack::Blocks(const { &F::LAYOUT })),
+        ),
+        false => (Weights::Mapped(dtype), None),
+    };
+    Launch {
+        pack,
+        ..launch::<F::Codes>(request, weights, F::OFFSET, matmul)
+    }
 }
 
 /// Returns the kernel for a type without panels that unpacks to integers.
 pub(crate) fn link_chunks(
     request: &Request<'_>,
-    (unpack, min): (Unpack, bool),
+    IntReader { unpack, min }: IntReader,
     matmul: MatmulShape,
 ) -> Launch {
     let packed = match request.variant {
         _ if !request.isa.panels() => None,
-        Some(DType::Affine4) => link_groups::<Affine4Bit>(request, unpack, matmul),
-        Some(DType::Affine8) => link_groups::<Affine8Bit>(request, unpack, matmul),
+        Some(DType::Affine4) => link_groups::<FourBitMin>(request, unpack, matmul, 4),
+        Some(DType::Affine8) => link_groups::<SignedMin>(request, unpack, matmul, 8),
         _ => None,
     };
     if let Some(launch) = packed {
         return launch;
     }
-    /// Returns whether the two halves of a block have separate scales.
-    struct Halves;
-    impl panel::FormatVisitor for Halves {
-        type Out = bool;
-        fn format<F: Format>(self) -> bool {
-            F::Codes::HALVES
-        }
-    }
-    let of_blocks = request
-        .variant
-        .and_then(|dtype| panel::visit(dtype, Halves));
+    // Whether the two halves of a block have separate scales.
+    let dtype = request.variant;
+    let of_blocks = dtype.and_then(|dtype| with_format!(dtype, |F| <F as Format>::Codes::HALVES));
     let halves = of_blocks.or_else(|| {
         let scales = request.scales.as_ref()?;
         // Scale groups may be whole blocks.
         Some(!scales.group[1].is_multiple_of(QK))
     });
     let launch = match (halves.unwrap_or(true), min) {
-        (true, true) => launch::<Kind<128, true, true>>,
-        (true, false) => launch::<Kind<128, true, false>>,
-        (false, true) => launch::<Kind<128, false, true>>,
-        (false, false) => launch::<Kind<128, false, false>>,
+        (true, true) => launch::<SignedHalvesMin>,
+        (true, false) => launch::<SignedHalves>,
+        (false, true) => launch::<SignedMin>,
+        (false, false) => launch::<Signed>,
     };
     Launch {
         reader: Some(WeightReader::Ints(unpack)),
@@ -137,22 +133,22 @@ pub(crate) fn link_chunks(
     }
 }
 
-/// Returns the kernel for packed affine codes.
-fn link_groups<W: AffineWidth>(
+/// Returns the kernel for packed affine codes of this many bits.
+fn link_groups<C: Codes>(
     request: &Request<'_>,
     unpack: Unpack,
     matmul: MatmulShape,
+    bits: usize,
 ) -> Option<Launch> {
     let scales = request.scales.filter(|_| request.packed)?;
-    let groups = Groups::of::<W>(&scales, matmul.cols)?;
-    let weights = Weights::Groups(request.variant?, groups);
+    let groups = Groups::of(bits, &scales, matmul.cols)?;
     Some(Launch {
         pack: Some(Pack::Affine(unpack, groups)),
-        ..launch::<W::Codes>(request, weights, 0, matmul)
+        ..launch::<C>(request, Weights::Groups(groups), 0, matmul)
     })
 }
 
-fn launch<C: Formats>(
+fn launch<C: Codes>(
     request: &Request<'_>,
     weights: Weights,
     offset: i32,
@@ -200,6 +196,6 @@ fn launch<C: Formats>(
             #[cfg(target_arch = "x86_64")]
             amx: isa.amx(),
         }),
-        ..request.launch::<CodeMatmul<C>>(Split::Units(rows.div_ceil(ROWS)), tokens)
+        ..request.launch::<QuantizedProduct<C>>(Split::Units(rows.div_ceil(ROWS)), tokens)
     }
 }

@@ -16,7 +16,7 @@ use crate::descriptors::QuantizedMatmul;
 use crate::descriptors::{Weights, Write};
 use crate::kernel::matmul::row_groups::column_spans;
 use crate::memory::{Args, Out};
-use crate::panel::{Codes, Formats, PanelBlock, QK, Sink, Sinks, StoredCodes, StoredScales};
+use crate::panel::{Codes, PanelBlock, QK, Sink, Sinks, StoredCodes, StoredScales};
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::simd::{Simd, Task};
 use std::marker::PhantomData;
@@ -34,8 +34,8 @@ const TOKENS_MAX: usize = 16;
 /// registers. With more tiles, it is faster to decode the weights to memory, once for all of them.
 const fn gemv_tiles_max(weights: Weights, tokens: usize) -> usize {
     match weights {
-        Weights::Packed(_) | Weights::Groups(..) if tokens == 16 => 4,
-        Weights::Packed(_) | Weights::Groups(..) => 2,
+        Weights::Packed(_) | Weights::Groups(_) if tokens == 16 => 4,
+        Weights::Packed(_) | Weights::Groups(_) => 2,
         // Decoding is slow.
         Weights::Mapped(_) | Weights::Chunks => 1,
     }
@@ -230,7 +230,7 @@ pub(crate) struct PanelProduct<'a, 'b> {
     pub(crate) y: ProductRows<'a, 'b>,
 }
 
-/// A product of panels with codes of kind `C`.
+/// A product of panels with codes `C`.
 pub(crate) struct ProductOf<'a, 'b, C>(pub(crate) PanelProduct<'a, 'b>, pub(crate) PhantomData<C>);
 
 /// Output rows of a product.
@@ -248,7 +248,8 @@ impl ProductRows<'_, '_> {
     #[inline(always)]
     fn put<'s>(
         &mut self,
-        (t, panels): (usize, Range<usize>),
+        t: usize,
+        panels: Range<usize>,
         scale: f32,
         sums: impl Iterator<Item = &'s Column>,
     ) {
@@ -267,7 +268,7 @@ impl ProductRows<'_, '_> {
     }
 }
 
-impl<S: Simd, C: Formats> Task<S> for ProductOf<'_, '_, C> {
+impl<S: Simd, C: Codes> Task<S> for ProductOf<'_, '_, C> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self(mut product, _) = self;
@@ -299,14 +300,14 @@ impl<S: Simd, C: Formats> Task<S> for ProductOf<'_, '_, C> {
                 gemm_tile::<S, C>(s, &mut product, at);
             } else {
                 for tile in 0..live.div_ceil(S::TOKENS) {
-                    gemv_tiles::<S, C>(s, &mut product, (at.clone(), tile));
+                    gemv_tiles::<S, C>(s, &mut product, at.clone(), tile);
                 }
             }
             // Token by token: the results of a token for these panels are contiguous.
             for t in 0..live {
                 let sums = &product.scratch.sums[t..];
                 let sums = sums.iter().step_by(sums_per_panel::<S>(live));
-                product.y.put((t, panels.clone()), scale, sums);
+                product.y.put(t, panels.clone(), scale, sums);
             }
         }
     }
@@ -334,7 +335,7 @@ fn sums_per_panel<S: Rows>(live: usize) -> usize {
 /// more columns of a tile fit the L1 cache.
 fn span_columns(weights: Weights, tokens: usize) -> usize {
     match weights {
-        Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / tokens),
+        Weights::Packed(_) | Weights::Groups(_) => COLUMNS * (TOKENS_MAX / tokens),
         Weights::Mapped(_) | Weights::Chunks => COLUMNS,
     }
 }
@@ -342,15 +343,16 @@ fn span_columns(weights: Weights, tokens: usize) -> usize {
 /// Computes the sums of some panels for the tokens of a tile. They are decoded once or twice per
 /// tile; the second time they are in cache.
 #[inline(always)]
-fn gemv_tiles<S: Simd, C: Formats>(
+fn gemv_tiles<S: Simd, C: Codes>(
     s: S,
     product: &mut PanelProduct<'_, '_>,
-    (panels, tile): (Range<usize>, usize),
+    panels: Range<usize>,
+    tile: usize,
 ) {
     let live = product.live;
     macro_rules! gemv {
         ($tokens:literal of $all:literal from $first:literal) => {
-            gemv_tile::<S, C, $tokens, $all, $first>(s, product, (panels.clone(), tile))
+            gemv_tile::<S, C, $tokens, $all, $first>(s, product, panels.clone(), tile)
         };
     }
     match activations::width(live, S::TOKENS) {
@@ -373,10 +375,11 @@ fn gemv_tiles<S: Simd, C: Formats>(
 
 /// Computes the sums of some panels for `T` tokens of a tile of `N` tokens, starting at token `F`.
 #[inline(always)]
-fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
+fn gemv_tile<S: Simd, C: Codes, const T: usize, const N: usize, const F: usize>(
     s: S,
     product: &mut PanelProduct<'_, '_>,
-    (panels, tile): (Range<usize>, usize),
+    panels: Range<usize>,
+    tile: usize,
 ) {
     let PanelProduct {
         args,
@@ -408,7 +411,7 @@ fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize
     reason = "the AMX path and the tiles of every level share the loop over columns"
 )]
 #[inline(always)]
-fn gemm_tile<S: Simd, C: Formats>(s: S, product: &mut PanelProduct<'_, '_>, panels: Range<usize>) {
+fn gemm_tile<S: Simd, C: Codes>(s: S, product: &mut PanelProduct<'_, '_>, panels: Range<usize>) {
     let &mut PanelProduct {
         args,
         x,

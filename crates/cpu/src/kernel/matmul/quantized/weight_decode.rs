@@ -3,15 +3,15 @@
 
 use crate::descriptors::{MatmulShape, Weights};
 use crate::memory::Args;
-use crate::panel::affine;
 use crate::panel::{
-    self, AffineWidth, Codes, Format, Formats, KindVisitor, Panel, PanelBlock, QK, Sink, Sinks,
-    StoredCodes, StoredScales, WORDS,
+    self, Codes, Format, Panel, PanelBlock, QK, Sink, Sinks, StoredCodes, StoredScales, WORDS,
+    affine, is_same, with_format,
 };
 use crate::simd::rows::{ROWS, Rows};
 use crate::simd::{Simd, Task};
 use std::marker::PhantomData;
 use std::ops::Range;
+use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::AT;
 use tabla_quant::{CHUNK, Chunk};
 
@@ -32,16 +32,10 @@ fn panel_rows(panel: usize, rows: usize) -> Range<usize> {
 impl Weights {
     /// Bytes of the buffer needed to decode [`COLUMNS`] columns.
     pub(super) fn buffer_bytes(self) -> usize {
-        struct BufferBytes;
-        impl panel::FormatVisitor for BufferBytes {
-            type Out = usize;
-            fn format<F: Format>(self) -> usize {
-                F::LAYOUT.panel_bytes(COLUMNS)
-            }
-        }
         match self {
             Self::Mapped(dtype) => {
-                panel::visit(dtype, BufferBytes).expect("link checked the format")
+                let layout = panel::layout(dtype).expect("link checked the format");
+                layout.panel_bytes(COLUMNS)
             }
             _ => 0,
         }
@@ -49,116 +43,94 @@ impl Weights {
 }
 
 /// Decodes some columns of panels: at most [`COLUMNS`] columns of mapped weights, and at most as many
-/// as a sink holds. Kernels are compiled per kind of codes; the format of the weights is selected
+/// as a sink holds. Kernels are compiled per type of codes; the format of the weights is selected
 /// here, once per call.
 #[inline(always)]
-pub(super) fn decode_span<C: Formats, S: Simd, K: Sinks<S>>(
+pub(super) fn decode_span<C: Codes, S: Simd, K: Sinks<S>>(
     s: S,
     args: &Args<'_>,
     at: PanelColumns,
     buffer: &mut [u8],
     sinks: K,
 ) {
-    let task = DecodeTask {
-        s,
-        args,
-        at,
-        buffer,
-        sinks,
-    };
     match args.codes().weights {
-        Weights::Packed(dtype) | Weights::Mapped(dtype) | Weights::Groups(dtype, _)
-            if const { S::PANELS } =>
-        {
-            C::visit(dtype, task);
+        Weights::Packed(dtype) | Weights::Mapped(dtype) if const { S::PANELS } => {
+            with_format!(dtype, |F| {
+                if const { is_same::<C, <F as Format>::Codes>() } {
+                    return decode_blocks::<F, S, K>(s, args, at, buffer, sinks);
+                }
+            });
+        }
+        Weights::Groups(groups) if const { S::PANELS && affine::is_affine::<C>() } => {
+            return decode_groups::<C, S, K>(s, args, groups, at, sinks);
         }
         Weights::Chunks if const { C::MAX == 128 } => {
-            let DecodeTask { at, sinks, .. } = task;
-            s.outlined(DecodeChunks::<C, K> {
+            return s.outlined(DecodeChunks::<C, K> {
                 args,
                 at,
                 sinks,
                 codes: PhantomData,
             });
         }
-        weights => unreachable!("unexpected weights {weights:?} for this kernel"),
+        _ => {}
     }
+    unreachable!("link selects the kernel by the codes of the weights")
 }
 
-/// Columns to decode and the consumers of their blocks.
-struct DecodeTask<'a, 'b, S, K> {
+/// Decodes blocks of packed panels, or of rows that are packed into the buffer.
+#[inline(always)]
+fn decode_blocks<F: Format, S: Simd, K: Sinks<S>>(
     s: S,
-    args: &'a Args<'b>,
+    args: &Args<'_>,
     at: PanelColumns,
-    buffer: &'a mut [u8],
-    sinks: K,
-}
-
-impl<C, S: Simd, K: Sinks<S>> KindVisitor<C> for DecodeTask<'_, '_, S, K> {
-    type Out = ();
-
-    #[inline(always)]
-    fn blocks<F: Format<Codes = C>>(self) {
-        let Self {
-            s,
-            args,
-            at,
-            buffer,
-            mut sinks,
-        } = self;
-        let layout = const { &F::LAYOUT };
-        let is_mapped = matches!(args.codes().weights, Weights::Mapped(_));
-        let (w, cols) = (args.bytes(AT.w), args.matmul().cols);
-        for (index, panel) in at.panels.enumerate() {
-            let (panel, columns) = if is_mapped {
-                let count = at.columns.len();
-                let buffer = &mut buffer[..layout.panel_bytes(count)];
-                s.outlined(PackRows::<F> {
-                    args,
-                    panel,
-                    columns: at.columns.clone(),
-                    buffer,
-                    format: PhantomData,
-                });
-                (layout.open(buffer, count), 0..count)
-            } else {
-                (layout.open_at(w, panel, cols), at.columns.clone())
-            };
-            s.outlined(DecodePanel::<F, _> {
+    buffer: &mut [u8],
+    mut sinks: K,
+) {
+    let layout = const { &F::LAYOUT };
+    let is_mapped = matches!(args.codes().weights, Weights::Mapped(_));
+    let (w, cols) = (args.bytes(AT.w), args.matmul().cols);
+    for (index, panel) in at.panels.enumerate() {
+        let (panel, columns) = if is_mapped {
+            let count = at.columns.len();
+            let buffer = &mut buffer[..layout.panel_bytes(count)];
+            s.outlined(PackRows::<F> {
+                args,
                 panel,
-                columns,
-                sink: sinks.sink(index),
+                columns: at.columns.clone(),
+                buffer,
                 format: PhantomData,
             });
-        }
-    }
-
-    fn other(self) {
-        unreachable!("link selected the kernel by the kind of codes");
-    }
-
-    #[inline(always)]
-    fn groups<W: AffineWidth<Codes = C>>(self) {
-        let Self {
-            s,
-            args,
-            at,
-            mut sinks,
-            ..
-        } = self;
-        let Weights::Groups(_, groups) = args.codes().weights else {
-            unreachable!("packed affine codes have groups");
+            (layout.open(buffer, count), 0..count)
+        } else {
+            (layout.open_at(w, panel, cols), at.columns.clone())
         };
-        let bytes = groups.panel_bytes(args.matmul().cols);
-        for (index, panel) in at.panels.enumerate() {
-            s.outlined(affine::DecodeGroups::<W, _> {
-                groups,
-                panel: &args.bytes(AT.w)[panel * bytes..][..bytes],
-                columns: at.columns.clone(),
-                sink: sinks.sink(index),
-                width: PhantomData,
-            });
-        }
+        s.outlined(DecodePanel::<F, _> {
+            panel,
+            columns,
+            sink: sinks.sink(index),
+            format: PhantomData,
+        });
+    }
+}
+
+/// Decodes groups of affine codes.
+#[inline(always)]
+fn decode_groups<C: Codes, S: Simd, K: Sinks<S>>(
+    s: S,
+    args: &Args<'_>,
+    groups: affine::Groups,
+    at: PanelColumns,
+    mut sinks: K,
+) {
+    let bytes = groups.panel_bytes(args.matmul().cols);
+    for (index, panel) in at.panels.enumerate() {
+        s.outlined(affine::DecodeGroups::<C, _> {
+            groups,
+            panel: &args.bytes(AT.w)[panel * bytes..][..bytes],
+            columns: at.columns.clone(),
+            sink: sinks.sink(index),
+            codes: PhantomData,
+        });
     }
 }
 
