@@ -97,7 +97,8 @@ impl Weights for CountedTensors {
 fn table(
     device: &Device,
     tensors: &CountedTensors,
-    (tokens, captured): (u32, u32),
+    tokens: u32,
+    captured: u32,
     emit: fn(&mut Builder<'_>, X),
 ) -> Table {
     let shape = Shape {
@@ -158,7 +159,7 @@ fn emit_unused(b: &mut Builder<'_>, x: X) {
 /// The first program: one table.
 fn first(device: &Device) -> Program {
     let tensors = CountedTensors::new(WEIGHTS.len() - 1, 0.9);
-    let table = table(device, &tensors, (TOKENS, 0), |b, x| {
+    let table = table(device, &tensors, TOKENS, 0, |b, x| {
         emit_first(b, x);
     });
     Program {
@@ -171,8 +172,8 @@ fn first(device: &Device) -> Program {
 fn added(device: &Device, tokens: u32, captured: u32) -> (Program, Arc<CountedTensors>) {
     let tensors = CountedTensors::new(WEIGHTS.len(), 0.7);
     let tables = [
-        table(device, &tensors, (tokens, captured), emit_adapter),
-        table(device, &tensors, (tokens, captured + 1), emit_unused),
+        table(device, &tensors, tokens, captured, emit_adapter),
+        table(device, &tensors, tokens, captured + 1, emit_unused),
     ];
     let program = Program {
         tables: Arc::from(tables),

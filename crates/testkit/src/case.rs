@@ -41,6 +41,68 @@ pub struct Case {
     pub tolerance: f32,
 }
 
+/// Methods that replace one field each.
+macro_rules! setters {
+    ($($field:ident: $type:ty),+) => {
+        $(pub(crate) const fn $field(self, $field: $type) -> Self {
+            Self { $field, ..self }
+        })+
+    };
+}
+
+impl Case {
+    /// Returns a case of `tokens` rows, of which `live` are active: one sequence from position 0 of
+    /// 16, without weights.
+    pub(crate) const fn new(
+        name: &'static str,
+        tokens: u32,
+        live: u32,
+        emit: fn(&mut Builder<'_>),
+    ) -> Self {
+        Self {
+            name,
+            tokens,
+            live,
+            position: 0,
+            sequence: u32::MAX,
+            context: 16,
+            window: 0,
+            cache: DType::F32,
+            logits: LogitRows::Last,
+            weights: &[],
+            scale: None,
+            emit,
+            sampler: |_| {},
+            tolerance: 1e-5,
+        }
+    }
+
+    /// Begins at a position of a context.
+    pub(crate) const fn at(self, position: u32, context: u32) -> Self {
+        Self {
+            position,
+            context,
+            ..self
+        }
+    }
+
+    /// Samples every row, each of a sequence of its own.
+    pub(crate) const fn sampled_rows(self) -> Self {
+        self.sequence(1).logits(LogitRows::All)
+    }
+
+    setters! {
+        sequence: u32,
+        window: u32,
+        cache: DType,
+        logits: LogitRows,
+        weights: &'static [(&'static str, DType, u32, u32)],
+        scale: Option<f32>,
+        sampler: fn(&mut Sampler),
+        tolerance: f32
+    }
+}
+
 impl Weights for Case {
     fn find(&self, name: &str) -> Option<WeightInfo> {
         let index = self.weights.iter().position(|w| w.0 == name)?;
@@ -61,21 +123,3 @@ impl std::fmt::Debug for Case {
         f.write_str(self.name)
     }
 }
-
-/// Default case.
-pub(crate) const PLAIN: Case = Case {
-    name: "",
-    tokens: 1,
-    live: 1,
-    position: 0,
-    sequence: u32::MAX,
-    context: 16,
-    window: 0,
-    cache: DType::F32,
-    logits: LogitRows::Last,
-    weights: &[],
-    scale: None,
-    emit: |_| {},
-    sampler: |_| {},
-    tolerance: 1e-5,
-};

@@ -21,22 +21,8 @@ type Set = fn(&mut Sampler);
 
 /// Returns a case of the full stage.
 const fn over(emit: fn(&mut Builder<'_>)) -> Case {
-    Case {
-        name: "odd logits",
-        tokens: 1,
-        live: 1,
-        position: 3,
-        sequence: 1,
-        context: 16,
-        window: 0,
-        cache: DType::F32,
-        logits: LogitRows::All,
-        weights: &[],
-        scale: None,
-        emit,
-        sampler: |_| {},
-        tolerance: 0.0,
-    }
+    let case = Case::new("odd logits", 1, 1, emit);
+    case.at(3, 16).sampled_rows().tolerance(0.0)
 }
 
 /// Rows of one logit, of few, of a prime number, and of a large vocabulary.

@@ -116,7 +116,7 @@ impl Builder<'_> {
             k.slot, v.slot, freqs, pages, q.slot, keys, values, self.state,
         ];
         let work = [at.heads + at.kv_heads, q.tokens];
-        self.emit((Op::RopeKv, Some(self.shape.cache)), &slots, &params, work);
+        self.emit(Op::RopeKv, Some(self.shape.cache), &slots, &params, work);
     }
 
     /// Emits the rotation of `q` in place, and the store of the rotated `k` in the cache of the layer, whose rows are keys
@@ -150,8 +150,8 @@ impl Builder<'_> {
         };
         let slots = [k.slot, freqs, q.slot, pages, keys, self.state];
         let work = [at.heads + at.kv_heads, q.tokens];
-        let kernel = (Op::RopeKeys, Some(self.shape.cache));
-        self.emit(kernel, &slots, &params, work);
+        let cache = Some(self.shape.cache);
+        self.emit(Op::RopeKeys, cache, &slots, &params, work);
     }
 
     /// Emits the load of the row of the previous position from the cache of a layer, whose rows are only keys; returns
@@ -171,8 +171,8 @@ impl Builder<'_> {
         };
         let slots = [y.slot, keys, self.state, pages];
         let work = [cols / 2, y.tokens];
-        let kernel = (Op::PreviousRow, Some(self.shape.cache));
-        self.emit(kernel, &slots, &params, work);
+        let cache = Some(self.shape.cache);
+        self.emit(Op::PreviousRow, cache, &slots, &params, work);
         y
     }
 
@@ -191,7 +191,7 @@ impl Builder<'_> {
             magnitude: rope.magnitude,
         };
         let slots = [freqs, x.slot, self.state];
-        self.emit((Op::Rope, None), &slots, &params, [heads, x.tokens]);
+        self.emit(Op::Rope, None, &slots, &params, [heads, x.tokens]);
     }
 
     /// Emits attention of `q` over its window; returns `[tokens, heads head_dim]`.
@@ -234,8 +234,8 @@ impl Builder<'_> {
             width,
         };
         let slots = [q.slot, keys, y, pages, self.state];
-        let kernel = (Op::AttentionScores, Some(self.shape.cache));
-        self.emit(kernel, &slots, &params, [positions, q.tokens]);
+        let (cache, work) = (Some(self.shape.cache), [positions, q.tokens]);
+        self.emit(Op::AttentionScores, cache, &slots, &params, work);
     }
 
     /// Emits the store of `k` and `v`, without rotation, in the KV cache of the layer. `x` is any
@@ -280,12 +280,7 @@ impl Builder<'_> {
         let sinks = scores.sinks_or(q);
         let slots = [q.slot, keys, values, pages, sinks, y.slot, self.state];
         let work = [at.heads, q.tokens];
-        self.emit(
-            (Op::Attention, Some(self.shape.cache)),
-            &slots,
-            &params,
-            work,
-        );
+        self.emit(Op::Attention, Some(self.shape.cache), &slots, &params, work);
         y
     }
 
@@ -322,8 +317,8 @@ impl Builder<'_> {
         let slots = [q.slot, keys, values, pages, x.slot, self.state];
         let fours = (at.heads / at.kv_heads.max(1)).div_ceil(4);
         let work = [at.kv_heads * fours * parts, tokens];
-        let kernel = (Op::AttendPart, Some(self.shape.cache));
-        self.emit(kernel, &slots, &params, work);
+        let cache = Some(self.shape.cache);
+        self.emit(Op::AttendPart, cache, &slots, &params, work);
 
         let y = self.scratch("a", tokens, q.cols);
         let params = params::attend_join::Params {
@@ -338,7 +333,7 @@ impl Builder<'_> {
             skip: scores.skip,
         };
         let slots = [x.slot, scores.sinks_or(q), y.slot, self.state];
-        self.emit((Op::AttendJoin, None), &slots, &params, [at.heads, tokens]);
+        self.emit(Op::AttendJoin, None, &slots, &params, [at.heads, tokens]);
         y
     }
 
@@ -363,7 +358,7 @@ impl Builder<'_> {
         };
         let slots = [q.slot, k.slot, v.slot, y.slot, self.state];
         let work = [heads, q.tokens];
-        self.emit((Op::SelfAttention, None), &slots, &params, work);
+        self.emit(Op::SelfAttention, None, &slots, &params, work);
         y
     }
 

@@ -208,7 +208,8 @@ impl<'a> Builder<'a> {
 
     pub(super) fn emit<P: bytemuck::Pod>(
         &mut self,
-        (op, dtype): (Op, Option<DType>),
+        op: Op,
+        dtype: Option<DType>,
         slots: &[Slot],
         params: &P,
         work: [u32; 2],

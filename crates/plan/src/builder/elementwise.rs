@@ -38,12 +38,7 @@ impl Builder<'_> {
             first: 0,
         };
         let slots = [w.slot, y.slot, self.state];
-        self.emit(
-            (Op::Embed, Some(w.dtype)),
-            &slots,
-            &params,
-            [w.cols, tokens],
-        );
+        self.emit(Op::Embed, Some(w.dtype), &slots, &params, [w.cols, tokens]);
         y
     }
 
@@ -70,7 +65,7 @@ impl Builder<'_> {
         };
         let slots = [w.slot, y.slot, self.state];
         let work = [w.cols, y.tokens];
-        self.emit((Op::EmbedAdd, Some(w.dtype)), &slots, &params, work);
+        self.emit(Op::EmbedAdd, Some(w.dtype), &slots, &params, work);
     }
 
     /// Emits an RMS norm of `x` with weight `w`. If `w` is shorter than a row, each of the `cols /
@@ -85,7 +80,7 @@ impl Builder<'_> {
             eps,
         };
         let slots = [x.slot, w.slot, y.slot, self.state];
-        self.emit((Op::RmsNorm, None), &slots, &params, [groups, x.tokens]);
+        self.emit(Op::RmsNorm, None, &slots, &params, [groups, x.tokens]);
         y
     }
 
@@ -100,7 +95,7 @@ impl Builder<'_> {
             eps,
         };
         let slots = [x.slot, y.slot, self.state];
-        self.emit((Op::UnitNorm, None), &slots, &params, [groups, x.tokens]);
+        self.emit(Op::UnitNorm, None, &slots, &params, [groups, x.tokens]);
         y
     }
 
@@ -113,7 +108,7 @@ impl Builder<'_> {
             eps,
         };
         let slots = [x.slot, w.slot, y.slot, self.state];
-        self.emit((Op::LayerNorm, None), &slots, &params, [1, x.tokens]);
+        self.emit(Op::LayerNorm, None, &slots, &params, [1, x.tokens]);
         y
     }
 
@@ -127,7 +122,7 @@ impl Builder<'_> {
             activation: act as u32,
         };
         let slots = [gate.slot, up.slot, y.slot, self.state];
-        self.emit((Op::Glu, None), &slots, &params, [gate.cols, gate.tokens]);
+        self.emit(Op::Glu, None, &slots, &params, [gate.cols, gate.tokens]);
         y
     }
 
@@ -149,7 +144,7 @@ impl Builder<'_> {
             activation: act as u32,
         };
         let slots = [x.slot, y.slot, self.state];
-        self.emit((Op::GluHalves, None), &slots, &params, [y.cols, y.tokens]);
+        self.emit(Op::GluHalves, None, &slots, &params, [y.cols, y.tokens]);
         y
     }
 
@@ -181,7 +176,7 @@ impl Builder<'_> {
             limit: clamp.limit,
         };
         let slots = [gate.slot, up.slot, y.slot, self.state];
-        self.emit((Op::GluClamped, None), &slots, &params, [y.cols, y.tokens]);
+        self.emit(Op::GluClamped, None, &slots, &params, [y.cols, y.tokens]);
         y
     }
 
@@ -223,7 +218,7 @@ impl Builder<'_> {
             len: w.cols,
         };
         let slots = [w.slot, y.slot, self.state];
-        self.emit((Op::Mul, None), &slots, &params, [y.cols, y.tokens]);
+        self.emit(Op::Mul, None, &slots, &params, [y.cols, y.tokens]);
     }
 
     /// Emits a copy of columns `offset..offset + dim` of `x`; returns `[tokens, dim]`.
@@ -260,7 +255,7 @@ impl Builder<'_> {
             dim,
         };
         let slots = [x.slot, y.slot, self.state];
-        self.emit((Op::Columns, None), &slots, &params, [cols, x.tokens]);
+        self.emit(Op::Columns, None, &slots, &params, [cols, x.tokens]);
         y
     }
 
@@ -275,7 +270,7 @@ impl Builder<'_> {
         };
         let slots = [x.slot, index.slot, logits.slot, self.state];
         let work = [logits.cols, x.tokens];
-        self.emit((Op::PickColumns, None), &slots, &params, work);
+        self.emit(Op::PickColumns, None, &slots, &params, work);
     }
 
     /// Emits `[a, b]` for each of the `groups` groups (heads) of their columns; returns `[tokens, a.cols + b.cols]`.
@@ -299,14 +294,14 @@ impl Builder<'_> {
             b_dim: b.cols / groups,
         };
         let slots = [a.slot, b.slot, y.slot, self.state];
-        self.emit((Op::Concat, None), &slots, &params, [y.cols, y.tokens]);
+        self.emit(Op::Concat, None, &slots, &params, [y.cols, y.tokens]);
         y
     }
 
     /// Emits an in-place elementwise operation.
     fn emit_in_place<P: Pod>(&mut self, op: Op, y: X, params: &P) {
         let slots = [y.slot, self.state];
-        self.emit((op, None), &slots, params, [y.cols, y.tokens]);
+        self.emit(op, None, &slots, params, [y.cols, y.tokens]);
     }
 
     /// Checks that two activations have the same shape.

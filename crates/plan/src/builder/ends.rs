@@ -54,7 +54,8 @@ impl Builder<'_> {
             dim: h.cols,
         };
         self.emit(
-            (Op::LastRow, None),
+            Op::LastRow,
+            None,
             &[h.slot, y.slot, self.state],
             &params,
             [h.cols, 1],
@@ -146,7 +147,7 @@ impl Builder<'_> {
             vocab,
         };
         let slots = [filtered.slot, ids, self.samplers(), self.state];
-        self.emit((Op::MirostatMu, None), &slots, &params, [1, logits.tokens]);
+        self.emit(Op::MirostatMu, None, &slots, &params, [1, logits.tokens]);
         self.logprobs_of(logits, ids);
         self.advance(ids, logits.tokens);
     }
@@ -157,7 +158,7 @@ impl Builder<'_> {
         let (samplers, logprobs) = (self.samplers(), self.logprobs());
         let slots = [logits.slot, ids, logprobs, samplers, self.state];
         let params = Rows { tokens, vocab };
-        self.emit((Op::Logprobs, None), &slots, &params, [1, tokens]);
+        self.emit(Op::Logprobs, None, &slots, &params, [1, tokens]);
     }
 
     /// Emits a sampler chain; returns the filtered logits, in a scratch slot if there is any
@@ -196,7 +197,7 @@ impl Builder<'_> {
             _ => 1,
         };
         let slots = [x.slot, self.samplers(), self.state];
-        self.emit((op, None), &slots, &Rows { tokens, vocab }, [units, tokens]);
+        self.emit(op, None, &slots, &Rows { tokens, vocab }, [units, tokens]);
     }
 
     fn mask(&mut self, x: X) {
@@ -210,7 +211,7 @@ impl Builder<'_> {
             vocab,
             words,
         };
-        self.emit((Op::Mask, None), &slots, &params, [vocab, tokens]);
+        self.emit(Op::Mask, None, &slots, &params, [vocab, tokens]);
     }
 
     fn bias(&mut self, x: X) -> X {
@@ -225,7 +226,7 @@ impl Builder<'_> {
             vocab,
             capacity: BIASES_MAX,
         };
-        self.emit((Op::Bias, None), &slots, &params, [vocab, tokens]);
+        self.emit(Op::Bias, None, &slots, &params, [vocab, tokens]);
         y
     }
 
@@ -235,7 +236,7 @@ impl Builder<'_> {
         let (history, samplers) = (self.history(), self.samplers());
         let slots = [x.slot, history, y.slot, samplers, self.state];
         let params = Rows { tokens, vocab };
-        self.emit((Op::Penalize, None), &slots, &params, [vocab, tokens]);
+        self.emit(Op::Penalize, None, &slots, &params, [vocab, tokens]);
         y
     }
 
@@ -252,7 +253,7 @@ impl Builder<'_> {
             vocab,
             words,
         };
-        self.emit((Op::Dry, None), &slots, &params, [1, tokens]);
+        self.emit(Op::Dry, None, &slots, &params, [1, tokens]);
         y
     }
 
@@ -266,7 +267,7 @@ impl Builder<'_> {
         let ids = self.scratch_of(DType::U32, "ids", [tokens, 1]);
         let slots = [x.slot, ids, self.state];
         let params = params::argmax::Params { tokens, vocab };
-        self.emit((Op::Argmax, None), &slots, &params, [1, tokens]);
+        self.emit(Op::Argmax, None, &slots, &params, [1, tokens]);
         ids
     }
 
@@ -275,7 +276,7 @@ impl Builder<'_> {
         let (history, samplers) = (self.history(), self.samplers());
         let slots = [ids, history, samplers, self.state];
         let params = params::advance::Params { tokens };
-        self.emit((Op::Advance, None), &slots, &params, [1, 1]);
+        self.emit(Op::Advance, None, &slots, &params, [1, 1]);
     }
 
     pub(super) fn samplers(&mut self) -> Slot {

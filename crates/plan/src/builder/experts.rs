@@ -100,7 +100,7 @@ impl Builder<'_> {
         // An absent vector is not read; any f32 slot is bound.
         let [bias, scales] = [vectors.bias, vectors.scales].map(|w| w.map_or(x.slot, |w| w.slot));
         let slots = [x.slot, bias, scales, ids.slot, weights.slot, self.state];
-        self.emit((Op::Route, None), &slots, &params, [1, x.tokens]);
+        self.emit(Op::Route, None, &slots, &params, [1, x.tokens]);
         let tiles = (x.tokens > FEW_TOKENS).then(|| self.group_by_expert(ids, x.cols));
         let routes = Routes {
             ids,
@@ -121,7 +121,7 @@ impl Builder<'_> {
         };
         let params = params::head_ids::Params { tokens, heads };
         let slots = [ids.slot, self.state];
-        self.emit((Op::HeadIds, None), &slots, &params, [heads, tokens]);
+        self.emit(Op::HeadIds, None, &slots, &params, [heads, tokens]);
         Routes {
             ids,
             experts: heads,
@@ -180,7 +180,7 @@ impl Builder<'_> {
         };
         let work = [experts.saturating_add(1), 1];
         let slots = [ids.slot, slot, self.state];
-        self.emit((Op::GroupByExpert, None), &slots, &params, work);
+        self.emit(Op::GroupByExpert, None, &slots, &params, work);
         Tiles { slot, count, tile }
     }
 
@@ -222,7 +222,7 @@ impl Builder<'_> {
             };
             let slots = [w.slot, x.slot, slot, y.slot, self.state];
             let work = [rows, count.saturating_mul(tile)];
-            self.emit((Op::GroupedGemm, Some(w.dtype)), &slots, &params, work);
+            self.emit(Op::GroupedGemm, Some(w.dtype), &slots, &params, work);
         } else {
             let params = params::experts::Params {
                 tokens,
@@ -235,7 +235,7 @@ impl Builder<'_> {
             };
             let slots = [w.slot, x.slot, ids.slot, y.slot, self.state];
             let work = [rows, tokens.saturating_mul(k)];
-            self.emit((Op::Experts, Some(w.dtype)), &slots, &params, work);
+            self.emit(Op::Experts, Some(w.dtype), &slots, &params, work);
         }
         y
     }
@@ -259,12 +259,7 @@ impl Builder<'_> {
             experts,
         };
         let slots = [b.slot, ids.slot, y.slot, self.state];
-        self.emit(
-            (Op::AddExpertBias, None),
-            &slots,
-            &params,
-            [y.cols, y.tokens],
-        );
+        self.emit(Op::AddExpertBias, None, &slots, &params, [y.cols, y.tokens]);
     }
 
     /// Emits `y += sum_s w[s] x[s]`: the weighted sum of the expert outputs `[tokens, k dim]`.
@@ -281,6 +276,6 @@ impl Builder<'_> {
             dim: y.cols,
         };
         let slots = [x.slot, w.slot, y.slot, self.state];
-        self.emit((Op::Combine, None), &slots, &params, [y.cols, y.tokens]);
+        self.emit(Op::Combine, None, &slots, &params, [y.cols, y.tokens]);
     }
 }

@@ -22,6 +22,19 @@ pub struct EditRows {
     pub end: u32,
 }
 
+/// Place of captured attention weights, `[heads, positions]` per row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionCapture {
+    /// Hooks that capture them.
+    pub hooks: u32,
+    /// Number of positions.
+    pub positions: u32,
+    /// First column.
+    pub offset: u32,
+    /// Number of columns of a row.
+    pub width: u32,
+}
+
 impl Builder<'_> {
     /// Returns the f32 constant with this index, `[rows, cols]`.
     pub fn constant(&mut self, index: u32, [rows, cols]: [u32; 2]) -> W {
@@ -47,7 +60,7 @@ impl Builder<'_> {
             offset,
         };
         let slots = [x.slot, y, self.state];
-        self.emit((Op::Capture, None), &slots, &params, [x.cols, x.tokens]);
+        self.emit(Op::Capture, None, &slots, &params, [x.cols, x.tokens]);
     }
 
     /// Emits the store of the ids of the selected experts, as numbers, like [`Self::capture`].
@@ -62,13 +75,13 @@ impl Builder<'_> {
         };
         let slots = [ids.slot, y, self.state];
         let work = [ids.cols, ids.tokens];
-        self.emit((Op::CaptureIds, None), &slots, &params, work);
+        self.emit(Op::CaptureIds, None, &slots, &params, work);
     }
 
     /// Emits `y = keep y + gain v` for the elements `at`. Row `stride i` of the constant `v`, `[rows,
     /// count]`, is for position `first + i`: with a stride of 0 all positions have row 0. Positions
     /// without a row are unchanged. If `keep` or `gain` is 0, its factor is not read.
-    pub fn edit(&mut self, v: W, y: X, at: EditRows, (stride, keep, gain): (u32, f32, f32)) {
+    pub fn edit(&mut self, v: W, y: X, at: EditRows, stride: u32, keep: f32, gain: f32) {
         self.check_edit(v, y, at);
         let params = params::edit::Params {
             tokens: y.tokens,
@@ -83,7 +96,7 @@ impl Builder<'_> {
             gain,
         };
         let slots = [v.slot, y.slot, self.state];
-        self.emit((Op::Edit, None), &slots, &params, [at.count, y.tokens]);
+        self.emit(Op::Edit, None, &slots, &params, [at.count, y.tokens]);
     }
 
     /// Emits the subtraction of `strength` times the projection on the unit vector `v`, `[1, count]`,
@@ -100,19 +113,13 @@ impl Builder<'_> {
             strength,
         };
         let slots = [v.slot, y.slot, self.state];
-        self.emit((Op::ProjectOut, None), &slots, &params, [1, y.tokens]);
+        self.emit(Op::ProjectOut, None, &slots, &params, [1, y.tokens]);
     }
 
-    /// Emits the store of the weights of attention of `q` to the first `positions` positions, `[heads,
-    /// positions]`, like [`Self::capture`]. The other arguments are those of [`Self::attention`].
-    pub fn attention_weights(
-        &mut self,
-        at: Heads,
-        q: X,
-        scores: Scores,
-        (hooks, positions, [offset, width]): (u32, u32, [u32; 2]),
-    ) {
-        let y = self.captured(hooks, at.heads.saturating_mul(positions), [offset, width]);
+    /// Emits the store of the weights of attention of `q` to the first positions, like
+    /// [`Self::capture`]. The other arguments are those of [`Self::attention`].
+    pub fn attention_weights(&mut self, at: Heads, q: X, scores: Scores, to: AttentionCapture) {
+        let y = self.captured_weights(at.heads, to);
         let ([keys, _], pages) = self.cache(at);
         let pages_of_layer = self.shape.pages.of(at.window);
         let params = params::attention_weights::Params {
@@ -126,27 +133,27 @@ impl Builder<'_> {
             stride: self.shape.pages.stride(),
             first: pages_of_layer.first,
             ring: pages_of_layer.ring,
-            positions,
-            offset,
-            width,
+            positions: to.positions,
+            offset: to.offset,
+            width: to.width,
             sinks: u32::from(scores.sinks.is_some()),
         };
         let slots = [q.slot, keys, y, pages, scores.sinks_or(q), self.state];
-        let kernel = (Op::AttentionWeights, Some(self.shape.cache));
-        self.emit(kernel, &slots, &params, [at.heads, q.tokens]);
+        let (cache, work) = (Some(self.shape.cache), [at.heads, q.tokens]);
+        self.emit(Op::AttentionWeights, cache, &slots, &params, work);
     }
 
-    /// Emits the store of the weights of bidirectional attention to the first `positions` positions of
-    /// each sequence, `[heads, positions]`, like [`Self::capture`]. The other arguments are those of
-    /// [`Self::self_attention`].
+    /// Emits the store of the weights of bidirectional attention to the first positions of each
+    /// sequence, like [`Self::capture`]. The other arguments are those of [`Self::self_attention`].
     pub fn self_attention_weights(
         &mut self,
         [heads, kv_heads, head_dim]: [u32; 3],
         [q, k]: [X; 2],
-        (scale, reach): (f32, u32),
-        (hooks, positions, [offset, width]): (u32, u32, [u32; 2]),
+        scale: f32,
+        reach: u32,
+        to: AttentionCapture,
     ) {
-        let y = self.captured(hooks, heads.saturating_mul(positions), [offset, width]);
+        let y = self.captured_weights(heads, to);
         let params = params::self_attention_weights::Params {
             tokens: q.tokens,
             heads,
@@ -154,13 +161,13 @@ impl Builder<'_> {
             head_dim,
             scale,
             reach,
-            positions,
-            offset,
-            width,
+            positions: to.positions,
+            offset: to.offset,
+            width: to.width,
         };
         let slots = [q.slot, k.slot, y, self.state];
         let work = [heads, q.tokens];
-        self.emit((Op::SelfAttentionWeights, None), &slots, &params, work);
+        self.emit(Op::SelfAttentionWeights, None, &slots, &params, work);
     }
 
     /// Emits `y *= scale`, with the scale of an adapter for the sequence of each row. The scales of
@@ -182,12 +189,7 @@ impl Builder<'_> {
             adapter,
         };
         let slots = [scales, y.slot, self.state];
-        self.emit(
-            (Op::AdapterScale, None),
-            &slots,
-            &params,
-            [y.cols, y.tokens],
-        );
+        self.emit(Op::AdapterScale, None, &slots, &params, [y.cols, y.tokens]);
     }
 
     /// Returns the buffer of captured values; checks that it has `cols` columns from `offset` on.
@@ -201,6 +203,12 @@ impl Builder<'_> {
         let slot = self.buffer_slot("captured", DType::F32, shape, BufferId::Captured(hooks));
         self.check_width(slot, width);
         slot
+    }
+
+    /// Returns the buffer of captured attention weights.
+    fn captured_weights(&mut self, heads: u32, to: AttentionCapture) -> Slot {
+        let cols = heads.saturating_mul(to.positions);
+        self.captured(to.hooks, cols, [to.offset, to.width])
     }
 
     /// Checks the row length of a slot that an earlier call may have created.
@@ -262,7 +270,7 @@ mod tests {
         check_rejected(
             |b| {
                 let (v, y) = (b.constant(0, [1, cols]), b.input("y", 6));
-                b.edit(v, y, at, (0, 0.0, 1.0));
+                b.edit(v, y, at, 0, 0.0, 1.0);
             },
             words,
         );
@@ -307,7 +315,7 @@ mod tests {
                     first: 0,
                     end: 1,
                 };
-                b.edit(v, y, at, (0, 0.0, 1.0));
+                b.edit(v, y, at, 0, 0.0, 1.0);
             },
             "edit of activations with 1 rows",
         );

@@ -69,7 +69,7 @@ macro_rules! method {
                 $($value,)*
             };
             let slots = [$($x.fitting(Op::$op, y, self),)* y.slot, self.state];
-            self.emit((Op::$op, None), &slots, &params, [work!($unit, y), y.tokens]);
+            self.emit(Op::$op, None, &slots, &params, [work!($unit, y), y.tokens]);
         }
     };
     ($formula:tt $op:ident $stem:ident [$($x:ident)*] $next:ident: read, $($rest:tt)*) => {

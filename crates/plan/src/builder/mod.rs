@@ -30,7 +30,7 @@ pub use elementwise::{GluClamp, PositionScale};
 pub use ends::LogitMap;
 pub use experts::{Router, RouterVectors, Routes};
 pub use graph::{Graph, Node};
-pub use hooks::EditRows;
+pub use hooks::{AttentionCapture, EditRows};
 pub use operand::{W, X};
 pub use point_list::Hooks;
 pub use recurrent::{

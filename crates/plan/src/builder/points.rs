@@ -3,7 +3,7 @@
 use super::attention::{Heads, Scores};
 use super::base::Builder;
 use super::experts::Routes;
-use super::hooks::EditRows;
+use super::hooks::{AttentionCapture, EditRows};
 use super::operand::{W, X};
 use super::point_list::Hooks;
 use tabla_core::error::Result;
@@ -76,12 +76,8 @@ impl<'a> Builder<'a> {
     /// Declares the attention weights of `q`, `[tokens, heads positions]`, as a point: after softmax,
     /// 0 for positions that are not seen.
     pub fn attention_point(&mut self, name: &str, at: Heads, q: X, scores: Scores) {
-        let Some(hooks) = self.declare_unchangeable(name) else {
-            return;
-        };
-        let positions = self.attention_positions(hooks);
-        if let Some(to) = self.capture_columns(name, at.heads.saturating_mul(positions)) {
-            self.attention_weights(at, q, scores, (hooks.id, positions, to));
+        if let Some(to) = self.attention_capture(name, at.heads) {
+            self.attention_weights(at, q, scores, to);
         }
     }
 
@@ -94,22 +90,26 @@ impl<'a> Builder<'a> {
         scale: f32,
         reach: u32,
     ) {
-        let Some(hooks) = self.declare_unchangeable(name) else {
-            return;
-        };
-        let positions = self.attention_positions(hooks);
-        if let Some(to) = self.capture_columns(name, heads.saturating_mul(positions)) {
+        if let Some(to) = self.attention_capture(name, heads) {
             let heads = [heads, kv_heads, head_dim];
-            let to = (hooks.id, positions, to);
-            self.self_attention_weights(heads, [q, k], (scale, reach), to);
+            self.self_attention_weights(heads, [q, k], scale, reach, to);
         }
     }
 
-    fn attention_positions(&self, hooks: Hooks<'_>) -> u32 {
-        match hooks.spec.attention_positions {
+    /// Declares the weights of these heads as a point, and returns the place in which they are stored, if they are.
+    fn attention_capture(&mut self, name: &str, heads: u32) -> Option<AttentionCapture> {
+        let hooks = self.declare_unchangeable(name)?;
+        let positions = match hooks.spec.attention_positions {
             0 => self.shape.context,
             positions => positions.min(self.shape.context),
-        }
+        };
+        let [offset, width] = self.capture_columns(name, heads.saturating_mul(positions))?;
+        Some(AttentionCapture {
+            hooks: hooks.id,
+            positions,
+            offset,
+            width,
+        })
     }
 
     /// Records a point and returns the hooks, if there are any. Tables differ in their rows after the
@@ -191,12 +191,12 @@ impl<'a> Builder<'a> {
                     return;
                 };
                 let v = self.constant(constant, [vectors, count]);
-                self.edit(v, x, rows, (u32::from(vectors > 1), 0.0, 1.0));
+                self.edit(v, x, rows, u32::from(vectors > 1), 0.0, 1.0);
             }
             EditAction::Add { vector, scale } => {
                 if check(vector.len(), false).is_some() {
                     let v = self.constant(constant, [1, count]);
-                    self.edit(v, x, rows, (0, 1.0, *scale));
+                    self.edit(v, x, rows, 0, 1.0, *scale);
                 }
             }
             EditAction::Scale(factor) => {
@@ -205,7 +205,7 @@ impl<'a> Builder<'a> {
                     cols: count,
                     ..self.constant(constant, [1, 1])
                 };
-                self.edit(v, x, rows, (0, *factor, 0.0));
+                self.edit(v, x, rows, 0, *factor, 0.0);
             }
             EditAction::ProjectOut { vector, strength } => {
                 if check(vector.len(), false).is_some() {

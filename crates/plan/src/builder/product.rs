@@ -29,7 +29,7 @@ impl Builder<'_> {
             ));
         }
         if let Some(scale) = w.scale {
-            return self.bit_mat((digits, scale), w, x, y);
+            return self.bit_mat(digits, scale, w, x, y);
         }
         let slots = [w.slot, x.slot, y, self.state];
         let (rows, cols, tokens) = (w.rows, w.cols, x.tokens);
@@ -39,7 +39,7 @@ impl Builder<'_> {
                 cols,
                 first: 0,
             };
-            self.emit((one, Some(w.dtype)), &slots, &params, [rows, 1]);
+            self.emit(one, Some(w.dtype), &slots, &params, [rows, 1]);
         } else {
             let params = params::gemm::Params {
                 tokens,
@@ -48,7 +48,7 @@ impl Builder<'_> {
                 first: 0,
                 width: rows,
             };
-            self.emit((many, Some(w.dtype)), &slots, &params, [rows, tokens]);
+            self.emit(many, Some(w.dtype), &slots, &params, [rows, tokens]);
         }
     }
 }

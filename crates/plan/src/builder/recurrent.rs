@@ -141,7 +141,7 @@ impl Builder<'_> {
             y.slot,
             self.state,
         ];
-        self.emit((Op::ConvTail, None), &slots, &params, [x.cols, x.tokens]);
+        self.emit(Op::ConvTail, None, &slots, &params, [x.cols, x.tokens]);
         y
     }
 
@@ -154,7 +154,7 @@ impl Builder<'_> {
             heads: a.cols,
         };
         let slots = [a.slot, b.slot, rate.slot, bias.slot, y.slot, self.state];
-        self.emit((Op::DeltaGates, None), &slots, &params, [a.cols, a.tokens]);
+        self.emit(Op::DeltaGates, None, &slots, &params, [a.cols, a.tokens]);
         y
     }
 
@@ -185,7 +185,7 @@ impl Builder<'_> {
         };
         let pages = self.page_table();
         let slots = [x.slot, gates.slot, memory, pages, y.slot, self.state];
-        self.emit((Op::DeltaNet, None), &slots, &params, [at.heads, x.tokens]);
+        self.emit(Op::DeltaNet, None, &slots, &params, [at.heads, x.tokens]);
         y
     }
 
@@ -200,7 +200,7 @@ impl Builder<'_> {
             high,
         };
         let slots = [x.slot, rate.slot, bias.slot, y.slot, self.state];
-        self.emit((Op::SsmGates, None), &slots, &params, [x.cols, x.tokens]);
+        self.emit(Op::SsmGates, None, &slots, &params, [x.cols, x.tokens]);
         y
     }
 
@@ -233,7 +233,7 @@ impl Builder<'_> {
         let slots = [
             x.slot, gates.slot, memory, pages, d.slot, y.slot, self.state,
         ];
-        self.emit((Op::SsmScan, None), &slots, &params, [at.heads, x.tokens]);
+        self.emit(Op::SsmScan, None, &slots, &params, [at.heads, x.tokens]);
         y
     }
 
@@ -248,7 +248,7 @@ impl Builder<'_> {
             eps,
         };
         let slots = [x.slot, w.slot, gate.slot, y.slot, self.state];
-        self.emit((Op::RmsGate, None), &slots, &params, [groups, x.tokens]);
+        self.emit(Op::RmsGate, None, &slots, &params, [groups, x.tokens]);
         y
     }
 

@@ -48,7 +48,7 @@ impl Builder<'_> {
             stride,
         };
         let slots = [x.slot, y.slot, self.state];
-        self.emit((Op::Unfold, None), &slots, &params, [y.cols, y.tokens]);
+        self.emit(Op::Unfold, None, &slots, &params, [y.cols, y.tokens]);
         y
     }
 
@@ -90,7 +90,7 @@ impl Builder<'_> {
         };
         let (history, samplers) = (self.history(), self.samplers());
         let slots = [x.slot, masks, history, y.slot, samplers, self.state];
-        self.emit((Op::SpeechFilter, None), &slots, &params, [1, rows]);
+        self.emit(Op::SpeechFilter, None, &slots, &params, [1, rows]);
         y
     }
 }

@@ -28,7 +28,7 @@ impl Builder<'_> {
         let params = params::mix_streams::Params { tokens, dim: cols };
         let [x0, x1, x2, x3] = streams.map(|x| x.slot);
         let slots = [c.slot, x0, x1, x2, x3, self.state];
-        self.emit((Op::MixStreams, None), &slots, &params, [cols, tokens]);
+        self.emit(Op::MixStreams, None, &slots, &params, [cols, tokens]);
     }
 
     /// Emits `x_j += (offset + gain c[t, j]) v` for the streams from `first`, with coefficients
@@ -51,7 +51,7 @@ impl Builder<'_> {
         };
         let [x0, x1, x2, x3] = streams.map(|x| x.slot);
         let slots = [c.slot, v.slot, x0, x1, x2, x3, self.state];
-        self.emit((Op::AddToStreams, None), &slots, &params, [cols, tokens]);
+        self.emit(Op::AddToStreams, None, &slots, &params, [cols, tokens]);
     }
 
     fn check_streams(&mut self, c: X, coefficients: u32, streams: Streams) {

@@ -12,7 +12,7 @@ const ROW_ALIGN: u32 = 64;
 
 impl Builder<'_> {
     /// Emits `y = W x` or `y += W x`, with the digits of `w` times `scale`, and `x` in int8.
-    pub(super) fn bit_mat(&mut self, (op, scale): (Op, f32), w: W, x: X, y: Slot) {
+    pub(super) fn bit_mat(&mut self, op: Op, scale: f32, w: W, x: X, y: Slot) {
         let Quantized { q, d, .. } = self.bit_quantize(x);
         let params = params::bit_mat::Params {
             tokens: x.tokens,
@@ -22,7 +22,7 @@ impl Builder<'_> {
         };
         let slots = [w.slot, q, d, y, self.state];
         let work = [w.rows, x.tokens];
-        self.emit((op, Some(w.dtype)), &slots, &params, work);
+        self.emit(op, Some(w.dtype), &slots, &params, work);
     }
 
     /// Emits the quantization of `x` to int8, one scale per row; reuses the last one if `x` is
@@ -42,7 +42,7 @@ impl Builder<'_> {
             cols: x.cols,
         };
         let slots = [quantized.x, quantized.q, quantized.d, self.state];
-        self.emit((Op::BitQuantize, None), &slots, &params, [1, x.tokens]);
+        self.emit(Op::BitQuantize, None, &slots, &params, [1, x.tokens]);
         self.quantized = Some(quantized);
         quantized
     }

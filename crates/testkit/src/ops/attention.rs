@@ -1,8 +1,8 @@
 //! Cases of attention and rotary position embedding.
 
-use super::common::{nearby_rows, row_of, rows, softmax, wide};
+use super::common::{dot, heads, nearby_rows, row_of, rows, softcapped, softmax, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::fill::of_codes;
 use crate::rig::Outcome;
 use tabla_core::dtype::DType;
@@ -14,42 +14,28 @@ macro_rules! rope_kv_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
      $(, window $window:literal)? $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            window: 0 $(+ $window)?,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let k = b.input("k", $kv_heads * $head_dim);
-                let v = b.input("v", $kv_heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: 0 $(+ $window)?,
-                    latent: false,
-                };
-                let rope = Rope {
-                    index: 0,
-                    dim: $rope_dim,
-                    half_split: $half_split,
-                    magnitude: 1.25,
-                };
-                b.rope_kv(at, rope, q, k, v);
-            },
-            // Rounding in the cache may differ: codes by 1 of 127.
-            tolerance: match DType::$cache {
-                DType::Q8_0 => 8.5e-3,
-                _ => 1e-3,
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let k = b.input("k", $kv_heads * $head_dim);
+            let v = b.input("v", $kv_heads * $head_dim);
+            let at = heads([$heads, $kv_heads, $head_dim], 0 $(+ $window)?);
+            let rope = Rope {
+                index: 0,
+                dim: $rope_dim,
+                half_split: $half_split,
+                magnitude: 1.25,
+            };
+            b.rope_kv(at, rope, q, k, v);
+        })
+        .at($position, $context)
+        $(.sequence($sequence))?
+        .window(0 $(+ $window)?)
+        .cache(DType::$cache)
+        // Rounding in the cache may differ: codes by 1 of 127.
+        .tolerance(match DType::$cache {
+            DType::Q8_0 => 8.5e-3,
+            _ => 1e-3,
+        })
     };
 }
 
@@ -86,40 +72,26 @@ macro_rules! rope_keys_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
      $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let k = b.input("k", $kv_heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: 0,
-                    latent: true,
-                };
-                let rope = Rope {
-                    index: 0,
-                    dim: $rope_dim,
-                    half_split: $half_split,
-                    magnitude: 1.25,
-                };
-                b.rope_keys(at, rope, q, k);
-            },
-            // Rounding in the cache may differ: codes by 1 of 127.
-            tolerance: match DType::$cache {
-                DType::Q8_0 => 8.5e-3,
-                _ => 1e-3,
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let k = b.input("k", $kv_heads * $head_dim);
+            let at = Heads { latent: true, ..heads([$heads, $kv_heads, $head_dim], 0) };
+            let rope = Rope {
+                index: 0,
+                dim: $rope_dim,
+                half_split: $half_split,
+                magnitude: 1.25,
+            };
+            b.rope_keys(at, rope, q, k);
+        })
+        .at($position, $context)
+        $(.sequence($sequence))?
+        .cache(DType::$cache)
+        // Rounding in the cache may differ: codes by 1 of 127.
+        .tolerance(match DType::$cache {
+            DType::Q8_0 => 8.5e-3,
+            _ => 1e-3,
+        })
     };
 }
 
@@ -140,27 +112,13 @@ impl Tested for kind::RopeKeys {
 macro_rules! previous_row_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $kv_heads:literal x $head_dim:literal $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            cache: DType::$cache,
-            emit: |b| {
-                b.previous_row(Heads {
-                    layer: 0,
-                    heads: 0,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: 0,
-                    latent: true,
-                });
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            b.previous_row(Heads { latent: true, ..heads([0, $kv_heads, $head_dim], 0) });
+        })
+        .at($position, $context)
+        $(.sequence($sequence))?
+        .cache(DType::$cache)
+        .tolerance(0.0)
     };
 }
 
@@ -197,23 +155,17 @@ impl Tested for kind::PreviousRow {
 macro_rules! rope_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal,
      $heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            emit: |b| {
-                let x = b.input("x", $heads * $head_dim);
-                let rope = Rope {
-                    index: 0,
-                    dim: $rope_dim,
-                    half_split: $half_split,
-                    magnitude: 0.75,
-                };
-                b.rope($heads, $head_dim, rope, x);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $heads * $head_dim);
+            let rope = Rope {
+                index: 0,
+                dim: $rope_dim,
+                half_split: $half_split,
+                magnitude: 0.75,
+            };
+            b.rope($heads, $head_dim, rope, x);
+        })
+        .at($position, 16)
     };
 }
 
@@ -241,42 +193,33 @@ impl Tested for kind::Rope {
     }
 }
 
+/// A case of split attention if it has a part.
 macro_rules! attention_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal) => {
-        attention_case!($name, $cache, $tokens/$live at $position of $context,
-              $heads/$kv_heads x $head_dim, window 0, cap 0.0)
-    };
-    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal
-     $(, by $sequence:literal)? $(, latent $latent:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            window: $window,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                    latent: false $(|| $latent)?,
-                };
-                b.attention(at, q, Scores {
-                    // Rows of latent attention are long, and have smaller factors.
-                    scale: 0.3 $(* if $latent { 0.2 } else { 1.0 })?,
-                    ..capped($cap)
-                });
-            },
-            ..PLAIN
-        }
+     $heads:literal/$kv_heads:literal x $head_dim:literal $(, window $window:literal)? $(, cap $cap:literal)?
+     $(, by $sequence:literal)? $(, latent $latent:literal)? $(, $sinks:literal sinks)?
+     $(, skip $skip:literal)? $(, part $part:literal)?) => {
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let at = heads([$heads, $kv_heads, $head_dim], 0 $(+ $window)?);
+            $(let at = Heads { latent: $latent, ..at };)?
+            let scores = Scores {
+                // Rows of latent attention are long, and have smaller factors.
+                scale: 0.3 $(* if $latent { 0.2 } else { 1.0 })?,
+                $(sinks: Some(b.vector("sinks", $sinks)),)?
+                skip: 0 $(+ $skip)?,
+                ..capped(0.0 $(+ $cap)?)
+            };
+            match 0 $(+ $part)? {
+                0 => b.attention(at, q, scores),
+                part => b.split_attention(at, q, scores, part),
+            };
+        })
+        .at($position, $context)
+        $(.sequence($sequence))?
+        .window(0 $(+ $window)?)
+        .cache(DType::$cache)
+        .weights(&[$(("sinks", DType::F32, 1, $sinks))?])
     };
 }
 
@@ -284,76 +227,21 @@ macro_rules! cross_attention_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal,
      $heads:literal/$kv_heads:literal x $head_dim:literal, of $positions:literal, window $window:literal
      $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: 1600,
-            window: $window,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                    latent: false,
-                };
-                b.cross_attention(at, q, 0.3, $positions);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let at = heads([$heads, $kv_heads, $head_dim], $window);
+            b.cross_attention(at, q, 0.3, $positions);
+        })
+        .at($position, 1600)
+        $(.sequence($sequence))?
+        .window($window)
+        .cache(DType::$cache)
     };
 }
 
 /// Scores with a soft cap.
 const fn capped(softcap: f32) -> Scores {
     Scores::scaled(0.3).softcapped(softcap)
-}
-
-/// A case with sinks; of split attention if the part is not 0.
-macro_rules! sinks_case {
-    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
-     part $part:literal $(, skip $skip:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            context: $context,
-            window: $window,
-            cache: DType::$cache,
-            weights: &[("sinks", DType::F32, 1, $heads)],
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let sinks = Some(b.vector("sinks", $heads));
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                    latent: false,
-                };
-                let scores = Scores {
-                    sinks,
-                    skip: 0 $(+ $skip)?,
-                    ..capped($cap)
-                };
-                match $part {
-                    0 => b.attention(at, q, scores),
-                    part => b.split_attention(at, q, scores, part),
-                };
-            },
-            tolerance: 1e-5,
-            ..PLAIN
-        }
-    };
 }
 
 impl Tested for kind::Attention {
@@ -369,42 +257,42 @@ impl Tested for kind::Attention {
         attention_case!("panels", F16, 1/1 at 200 of 256, 6/2 x 48),
         attention_case!("exactly a panel", F16, 2/2 at 62 of 128, 4/4 x 80),
         attention_case!("many", F16, 67/61 at 70 of 140, 8/4 x 16),
-        attention_case!("soft cap", F32, 3/3 at 9 of 16, 4/2 x 16, window 0, cap 1.5),
-        attention_case!("window not yet full", F32, 3/2 at 2 of 64, 5/1 x 2, window 16, cap 0.0),
-        attention_case!("window over the context", F16, 2/2 at 6 of 8, 2/1 x 16, window 100, cap 0.0),
-        attention_case!("window of one", F16, 4/4 at 190 of 200, 2/2 x 16, window 1, cap 0.0),
-        attention_case!("window within a panel", F16, 1/1 at 300 of 512, 5/1 x 32, window 16, cap 0.0),
+        attention_case!("soft cap", F32, 3/3 at 9 of 16, 4/2 x 16, cap 1.5),
+        attention_case!("window not yet full", F32, 3/2 at 2 of 64, 5/1 x 2, window 16),
+        attention_case!("window over the context", F16, 2/2 at 6 of 8, 2/1 x 16, window 100),
+        attention_case!("window of one", F16, 4/4 at 190 of 200, 2/2 x 16, window 1),
+        attention_case!("window within a panel", F16, 1/1 at 300 of 512, 5/1 x 32, window 16),
         attention_case!("window of panels", F32, 2/2 at 410 of 512, 6/2 x 16, window 150, cap 2.0),
-        attention_case!("ring wraps within a batch", F16, 40/37 at 100 of 256, 4/2 x 16, window 16, cap 0.0),
-        attention_case!("ring wraps", F32, 5/5 at 124 of 256, 3/3 x 10, window 16, cap 0.0),
-        attention_case!("sequences", F16, 5/4 at 100 of 150, 4/2 x 16, window 0, cap 0.0, by 1),
-        attention_case!("sequences of rings", F32, 9/8 at 190 of 200, 3/1 x 16, window 5, cap 0.0, by 3),
+        attention_case!("ring wraps within a batch", F16, 40/37 at 100 of 256, 4/2 x 16, window 16),
+        attention_case!("ring wraps", F32, 5/5 at 124 of 256, 3/3 x 10, window 16),
+        attention_case!("sequences", F16, 5/4 at 100 of 150, 4/2 x 16, by 1),
+        attention_case!("sequences of rings", F32, 9/8 at 190 of 200, 3/1 x 16, window 5, by 3),
         attention_case!("blocks", F16, 1/1 at 1000 of 1024, 6/2 x 16),
         attention_case!("blocks of several heads", F16, 1/1 at 600 of 640, 8/8 x 64),
         attention_case!("whole blocks per thread", F16, 1/1 at 1900 of 2048, 8/4 x 96),
-        attention_case!("window of whole blocks", F32, 1/1 at 1900 of 2048, 2/2 x 80, window 1390, cap 0.0),
+        attention_case!("window of whole blocks", F32, 1/1 at 1900 of 2048, 2/2 x 80, window 1390),
         attention_case!("whole blocks of codes", Q8_0, 1/1 at 1100 of 1280, 8/4 x 64),
         attention_case!("exactly a block", F32, 2/2 at 254 of 512, 2/1 x 16),
         attention_case!("tiles over blocks", F16, 150/141 at 200 of 400, 2/1 x 16),
-        attention_case!("ring within a tile", F16, 70/66 at 610 of 1024, 2/2 x 16, window 300, cap 0.0),
-        attention_case!("ring of blocks", F16, 1/1 at 700 of 1024, 2/1 x 16, window 515, cap 0.0),
+        attention_case!("ring within a tile", F16, 70/66 at 610 of 1024, 2/2 x 16, window 300),
+        attention_case!("ring of blocks", F16, 1/1 at 700 of 1024, 2/1 x 16, window 515),
         attention_case!("many heads of 256", F16, 20/19 at 30 of 64, 2/1 x 256),
-        attention_case!("many odd heads", F16, 21/20 at 3 of 64, 2/2 x 288, window 9, cap 0.0),
+        attention_case!("many odd heads", F16, 21/20 at 3 of 64, 2/2 x 288, window 9),
         attention_case!("many heads of 512", F32, 19/18 at 20 of 64, 2/1 x 512, window 16, cap 2.0),
         attention_case!("codes", Q8_0, 1/1 at 300 of 512, 6/3 x 64),
-        attention_case!("a tile of codes", Q8_0, 67/61 at 70 of 140, 8/2 x 128, window 0, cap 1.5),
-        attention_case!("a ring of codes", Q8_0, 40/37 at 100 of 256, 4/1 x 64, window 16, cap 0.0),
+        attention_case!("a tile of codes", Q8_0, 67/61 at 70 of 140, 8/2 x 128, cap 1.5),
+        attention_case!("a ring of codes", Q8_0, 40/37 at 100 of 256, 4/1 x 64, window 16),
         attention_case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
-        attention_case!("latent", F32, 2/2 at 90 of 128, 5/1 x 576, window 0, cap 0.0, latent true),
-        attention_case!("latent, many", F16, 20/19 at 60 of 128, 3/1 x 576, window 0, cap 0.0, latent true),
-        attention_case!("latent codes", Q8_0, 3/3 at 100 of 128, 4/1 x 64, window 0, cap 0.0, latent true),
-        sinks_case!("sinks", F32, 1/1 at 0 of 16, 6/2 x 10, window 0, cap 0.0, part 0),
-        sinks_case!("sinks of many tokens", F16, 67/61 at 70 of 140, 8/2 x 64, window 16, cap 0.0, part 0),
-        sinks_case!("skip of its own", F16, 1/1 at 2 of 16, 4/2 x 64, window 0, cap 0.0, part 0, skip 3),
-        sinks_case!("skip of a tile", F16, 35/33 at 0 of 140, 4/2 x 64, window 0, cap 0.0, part 0, skip 1),
-        sinks_case!("skip of blocks", F32, 1/1 at 1900 of 2048, 4/4 x 64, window 0, cap 0.0, part 0, skip 70),
-        sinks_case!("sinks of blocks", F16, 1/1 at 1900 of 2048, 8/4 x 96, window 0, cap 1.5, part 0),
-        sinks_case!("sinks of heads", F16, 1/1 at 600 of 640, 8/8 x 64, window 0, cap 0.0, part 0),
+        attention_case!("latent", F32, 2/2 at 90 of 128, 5/1 x 576, latent true),
+        attention_case!("latent, many", F16, 20/19 at 60 of 128, 3/1 x 576, latent true),
+        attention_case!("latent codes", Q8_0, 3/3 at 100 of 128, 4/1 x 64, latent true),
+        attention_case!("sinks", F32, 1/1 at 0 of 16, 6/2 x 10, 6 sinks),
+        attention_case!("sinks of many tokens", F16, 67/61 at 70 of 140, 8/2 x 64, window 16, 8 sinks),
+        attention_case!("skip of its own", F16, 1/1 at 2 of 16, 4/2 x 64, 4 sinks, skip 3),
+        attention_case!("skip of a tile", F16, 35/33 at 0 of 140, 4/2 x 64, 4 sinks, skip 1),
+        attention_case!("skip of blocks", F32, 1/1 at 1900 of 2048, 4/4 x 64, 4 sinks, skip 70),
+        attention_case!("sinks of blocks", F16, 1/1 at 1900 of 2048, 8/4 x 96, cap 1.5, 8 sinks),
+        attention_case!("sinks of heads", F16, 1/1 at 600 of 640, 8/8 x 64, 8 sinks),
         cross_attention_case!("all positions", F16, 1/1 at 5, 6/6 x 64, of 1500, window 0),
         cross_attention_case!("all positions of a ring", F32, 3/2 at 80, 3/1 x 16, of 70, window 70, by 1),
         cross_attention_case!("beams", F16, 8/5 at 7, 4/4 x 64, of 300, window 0, by 1),
@@ -427,17 +315,12 @@ impl Tested for kind::Attention {
             let seen = first.max(position.min(p.skip as usize))..=position;
             let row = |position| row_of(o, &tokens[t], [p.stride, p.first, p.ring], position);
             let at = |position: usize| (row(position) * kv_heads + h / group) * head;
-            let dot = |position: usize| {
+            let score = |position: usize| {
                 let q = &q[t * group * kv_heads * head + h * head..][..head];
-                let pairs = q.iter().zip(&k[at(position)..]);
-                let score = wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>();
-                match wide(p.softcap) {
-                    0.0 => score,
-                    cap => cap * (score / cap).tanh(),
-                }
+                softcapped(wide(p.scale) * dot(q, &k[at(position)..]), p.softcap)
             };
             let sink = (p.sinks > 0).then(|| wide(o.numbers("sinks")[h]));
-            softmax(seen.clone().map(dot).chain(sink))
+            softmax(seen.clone().map(score).chain(sink))
                 .zip(seen)
                 .map(|(weight, position)| weight * wide(v[at(position) + i % head]))
                 .sum()
@@ -445,52 +328,18 @@ impl Tested for kind::Attention {
     }
 }
 
-macro_rules! attend_part_case {
-    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
-     part $part:literal $(, latent $latent:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            context: $context,
-            window: $window,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                    latent: false $(|| $latent)?,
-                };
-                b.split_attention(at, q, Scores {
-                    // Rows of latent attention are long, and have smaller factors.
-                    scale: 0.3 $(* if $latent { 0.2 } else { 1.0 })?,
-                    ..capped($cap)
-                }, $part);
-            },
-            tolerance: 1e-5,
-            ..PLAIN
-        }
-    };
-}
-
 impl Tested for kind::AttendPart {
     /// Groups of 1 to 7, parts with a partial tile, one part and many, rings that wrap within a part,
     /// contexts with a partial page.
     const CASES: &'static [Case] = &[
-        attend_part_case!("first position", F32, 1/1 at 0 of 8, 4/2 x 16, window 0, cap 0.0, part 256),
-        attend_part_case!("group of 7", F16, 3/2 at 130 of 256, 14/2 x 40, window 0, cap 0.0, part 64),
-        attend_part_case!("tiles in a part", F16, 1/1 at 700 of 800, 6/2 x 64, window 0, cap 0.0, part 300),
-        attend_part_case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, window 0, cap 1.5, part 16),
-        attend_part_case!("ring wraps", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
-        attend_part_case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, cap 0.0, part 64),
-        attend_part_case!("latent", F16, 1/1 at 90 of 128, 5/1 x 576, window 0, cap 0.0, part 32, latent true),
-        attend_part_case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
+        attention_case!("first position", F32, 1/1 at 0 of 8, 4/2 x 16, part 256),
+        attention_case!("group of 7", F16, 3/2 at 130 of 256, 14/2 x 40, part 64),
+        attention_case!("tiles in a part", F16, 1/1 at 700 of 800, 6/2 x 64, part 300),
+        attention_case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, cap 1.5, part 16),
+        attention_case!("ring wraps", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, part 64),
+        attention_case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, part 64),
+        attention_case!("latent", F16, 1/1 at 90 of 128, 5/1 x 576, latent true, part 32),
+        attention_case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
     ];
 
     /// Does not change unused parts.
@@ -518,12 +367,8 @@ impl Tested for kind::AttendPart {
                 (row * kv_heads + unit % heads / (heads / kv_heads)) * head
             };
             let score = |position: &u32| {
-                let pairs = q[unit * head..][..head].iter().zip(&k[at(position)..]);
-                let score = wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>();
-                match wide(p.softcap) {
-                    0.0 => score,
-                    cap => cap * (score / cap).tanh(),
-                }
+                let q = &q[unit * head..][..head];
+                softcapped(wide(p.scale) * dot(q, &k[at(position)..]), p.softcap)
             };
             for (seen, y) in seen
                 .chunks(p.part as usize)
@@ -546,27 +391,12 @@ impl Tested for kind::AttendPart {
 macro_rules! attend_join_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal x $head_dim:literal, window $window:literal, part $part:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            context: $context,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                    latent: false,
-                };
-                b.split_attention(at, q, capped(0.0), $part);
-            },
-            tolerance: 1e-5,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let at = heads([$heads, $heads, $head_dim], $window);
+            b.split_attention(at, q, capped(0.0), $part);
+        })
+        .at($position, $context)
     };
 }
 
@@ -577,9 +407,9 @@ impl Tested for kind::AttendJoin {
         attend_join_case!("many parts", 3/2 at 500 of 1024, 3 x 72, window 0, part 16),
         attend_join_case!("whole parts", 1/1 at 127 of 256, 2 x 8, window 0, part 32),
         attend_join_case!("window", 4/4 at 300 of 512, 2 x 16, window 100, part 32),
-        sinks_case!("skip", F16, 4/3 at 0 of 1024, 8/2 x 64, window 0, cap 0.0, part 16, skip 1),
-        sinks_case!("skip of parts", F32, 2/2 at 700 of 1024, 4/2 x 64, window 128, cap 0.0, part 16, skip 600),
-        sinks_case!("sinks", F16, 3/2 at 500 of 1024, 8/2 x 64, window 128, cap 0.0, part 16),
+        attention_case!("skip", F16, 4/3 at 0 of 1024, 8/2 x 64, 8 sinks, skip 1, part 16),
+        attention_case!("skip of parts", F32, 2/2 at 700 of 1024, 4/2 x 64, window 128, 4 sinks, skip 600, part 16),
+        attention_case!("sinks", F16, 3/2 at 500 of 1024, 8/2 x 64, window 128, 8 sinks, part 16),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -615,20 +445,14 @@ impl Tested for kind::AttendJoin {
 macro_rules! self_attention_case {
     ($name:literal, $tokens:literal/$live:literal by $sequence:expr,
      $heads:literal/$kv_heads:literal x $head_dim:literal, reach $reach:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: $sequence,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let k = b.input("k", $kv_heads * $head_dim);
-                let v = b.input("v", $kv_heads * $head_dim);
-                let heads = [$heads, $kv_heads, $head_dim];
-                b.self_attention(heads, [q, k, v], 0.3, $reach);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let k = b.input("k", $kv_heads * $head_dim);
+            let v = b.input("v", $kv_heads * $head_dim);
+            let heads = [$heads, $kv_heads, $head_dim];
+            b.self_attention(heads, [q, k, v], 0.3, $reach);
+        })
+        .sequence($sequence)
     };
 }
 
@@ -658,12 +482,11 @@ impl Tested for kind::SelfAttention {
             let h = i / head;
             let seen = nearby_rows(&tokens[..live], t, p.reach);
             let at = |row: usize| (row * kv_heads + h / group) * head;
-            let dot = |row: usize| {
+            let score = |row: usize| {
                 let q = &q[t * group * kv_heads * head + h * head..][..head];
-                let pairs = q.iter().zip(&k[at(row)..]);
-                wide(p.scale) * pairs.map(|(q, k)| wide(*q) * wide(*k)).sum::<f64>()
+                wide(p.scale) * dot(q, &k[at(row)..])
             };
-            softmax(seen.clone().map(dot))
+            softmax(seen.clone().map(score))
                 .zip(seen)
                 .map(|(weight, row)| weight * wide(v[at(row) + i % head]))
                 .sum()
@@ -674,28 +497,15 @@ impl Tested for kind::SelfAttention {
 macro_rules! attention_scores_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal, $heads:literal/$kv_heads:literal x $head_dim:literal,
      head $head:literal of $positions:literal, number $index:literal of $count:literal, window $window:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 2,
-            context: 640,
-            window: $window,
-            cache: DType::$cache,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                    latent: false,
-                };
-                b.attention_scores(at, q, ($head, 0.3, $positions), [$index, $count]);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let at = heads([$heads, $kv_heads, $head_dim], $window);
+            b.attention_scores(at, q, ($head, 0.3, $positions), [$index, $count]);
+        })
+        .at(0, 640)
+        .sequence(2)
+        .window($window)
+        .cache(DType::$cache)
     };
 }
 
@@ -719,13 +529,8 @@ impl Tested for kind::AttentionScores {
             for position in 0..p.positions as usize {
                 let at = row_of(o, row, [p.stride, p.first, p.ring], position) * kv_heads;
                 let k = &k[(at + p.head as usize / (heads / kv_heads)) * head..];
-                let score = q
-                    .iter()
-                    .zip(k)
-                    .map(|(q, k)| wide(*q) * wide(*k))
-                    .sum::<f64>();
                 let column = p.offset as usize + position;
-                y[t * p.width as usize + column] = (wide(p.scale) * score) as f32;
+                y[t * p.width as usize + column] = (wide(p.scale) * dot(q, k)) as f32;
             }
         }
         vec![("y", y)]

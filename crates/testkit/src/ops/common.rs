@@ -5,6 +5,7 @@ use super::Expected;
 use crate::rig::Outcome;
 use tabla_core::op::functions::Activation;
 use tabla_core::op::params::{PAGE, Row};
+use tabla_plan::builder::Heads;
 
 /// Expects `y` with the first `live` rows replaced by `row(t, i)`.
 pub(super) fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) -> Expected {
@@ -18,8 +19,33 @@ pub(super) fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) 
     vec![("y", y)]
 }
 
+/// Returns the heads of an attention layer with a window; 0: all positions.
+pub(super) const fn heads([heads, kv_heads, head_dim]: [u32; 3], window: u32) -> Heads {
+    Heads {
+        layer: 0,
+        heads,
+        kv_heads,
+        head_dim,
+        window,
+        latent: false,
+    }
+}
+
 pub(super) fn wide(x: f32) -> f64 {
     f64::from(x)
+}
+
+/// Returns the dot product of the elements of the shorter slice.
+pub(super) fn dot(x: &[f32], y: &[f32]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| wide(*x) * wide(*y)).sum()
+}
+
+/// Returns `cap tanh(score / cap)`; the score if the cap is 0.
+pub(super) fn softcapped(score: f64, cap: f32) -> f64 {
+    match wide(cap) {
+        0.0 => score,
+        cap => cap * (score / cap).tanh(),
+    }
 }
 
 /// Returns the cache row of a position in the sequence of `row`.

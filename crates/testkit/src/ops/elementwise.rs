@@ -2,7 +2,7 @@
 
 use super::common::{activation, rows, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::dtype::DType;
 use tabla_core::op::functions::Activation;
@@ -12,18 +12,12 @@ use tabla_plan::builder::{GluClamp, PositionScale};
 
 macro_rules! rms_norm_case {
     ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::F32, 1, $dim)],
-            emit: |b| {
-                let w = b.vector("w", $dim);
-                let x = b.input("x", $cols);
-                b.rms_norm(x, w, 1e-5);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let w = b.vector("w", $dim);
+            let x = b.input("x", $cols);
+            b.rms_norm(x, w, 1e-5);
+        })
+        .weights(&[("w", DType::F32, 1, $dim)])
     };
 }
 
@@ -51,17 +45,11 @@ impl Tested for kind::RmsNorm {
 
 macro_rules! unit_norm_case {
     ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $cols);
-                b.unit_norm(x, $dim, 1e-5);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $cols);
+            b.unit_norm(x, $dim, 1e-5);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -90,19 +78,13 @@ impl Tested for kind::UnitNorm {
 
 macro_rules! layer_norm_case {
     ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::F32, 1, $dim)],
-            emit: |b| {
-                let w = b.vector("w", $dim);
-                let x = b.input("x", $dim);
-                b.layer_norm(x, w, 1e-5);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let w = b.vector("w", $dim);
+            let x = b.input("x", $dim);
+            b.layer_norm(x, w, 1e-5);
+        })
+        .weights(&[("w", DType::F32, 1, $dim)])
+        .tolerance(0.0)
     };
 }
 
@@ -132,19 +114,13 @@ impl Tested for kind::LayerNorm {
 
 macro_rules! add_bias_case {
     ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("b", DType::F32, 1, $dim)],
-            emit: |b| {
-                let bias = b.vector("b", $dim);
-                let y = b.input("y", $dim);
-                b.add_bias(bias, y);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let bias = b.vector("b", $dim);
+            let y = b.input("y", $dim);
+            b.add_bias(bias, y);
+        })
+        .weights(&[("b", DType::F32, 1, $dim)])
+        .tolerance(0.0)
     };
 }
 
@@ -165,18 +141,12 @@ impl Tested for kind::AddBias {
 
 macro_rules! glu_case {
     ($name:literal, $act:ident, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($act)),
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let gate = b.input("gate", $dim);
-                let up = b.input("up", $dim);
-                b.glu(Activation::$act, gate, up);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new(concat!($name, " ", stringify!($act)), $tokens, $live, |b| {
+            let gate = b.input("gate", $dim);
+            let up = b.input("up", $dim);
+            b.glu(Activation::$act, gate, up);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -212,28 +182,22 @@ impl Tested for kind::Glu {
 
 macro_rules! glu_clamped_case {
     ($name:literal, $inputs:literal x $dim:literal, limit $limit:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let clamp = GluClamp {
-                    alpha: 1.702,
-                    limit: $limit,
-                };
-                match $inputs {
-                    1 => {
-                        let x = b.input("x", 2 * $dim);
-                        b.glu_clamped_pairs(clamp, x);
-                    }
-                    _ => {
-                        let (gate, up) = (b.input("gate", $dim), b.input("up", $dim));
-                        b.glu_clamped(clamp, gate, up);
-                    }
+        Case::new($name, $tokens, $live, |b| {
+            let clamp = GluClamp {
+                alpha: 1.702,
+                limit: $limit,
+            };
+            match $inputs {
+                1 => {
+                    let x = b.input("x", 2 * $dim);
+                    b.glu_clamped_pairs(clamp, x);
                 }
-            },
-            ..PLAIN
-        }
+                _ => {
+                    let (gate, up) = (b.input("gate", $dim), b.input("up", $dim));
+                    b.glu_clamped(clamp, gate, up);
+                }
+            }
+        })
     };
 }
 
@@ -262,17 +226,11 @@ impl Tested for kind::GluClamped {
 
 macro_rules! glu_halves_case {
     ($name:literal, $act:ident, $groups:literal x $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($act)),
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", 2 * $groups * $dim);
-                b.glu_halves(Activation::$act, x, $groups);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new(concat!($name, " ", stringify!($act)), $tokens, $live, |b| {
+            let x = b.input("x", 2 * $groups * $dim);
+            b.glu_halves(Activation::$act, x, $groups);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -304,17 +262,11 @@ impl Tested for kind::GluHalves {
 
 macro_rules! activate_case {
     ($name:literal, $act:ident, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($act)),
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let y = b.input("y", $dim);
-                b.activate(Activation::$act, y);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new(concat!($name, " ", stringify!($act)), $tokens, $live, |b| {
+            let y = b.input("y", $dim);
+            b.activate(Activation::$act, y);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -346,18 +298,12 @@ impl Tested for kind::Activate {
 
 macro_rules! add_case {
     ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $dim);
-                let y = b.input("y", $dim);
-                b.add(x, y, 0.3);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $dim);
+            let y = b.input("y", $dim);
+            b.add(x, y, 0.3);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -384,17 +330,11 @@ impl Tested for kind::Add {
 
 macro_rules! scale_case {
     ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let y = b.input("y", $dim);
-                b.scale(y, 0.3);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let y = b.input("y", $dim);
+            b.scale(y, 0.3);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -416,22 +356,15 @@ impl Tested for kind::Scale {
 
 macro_rules! scale_at_case {
     ($name:literal, $dim:literal, length $length:literal at $position:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            context: 1 << 20,
-            emit: |b| {
-                let y = b.input("y", $dim);
-                let scale = PositionScale {
-                    beta: 0.3,
-                    length: $length,
-                };
-                b.scale_at(y, scale);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let y = b.input("y", $dim);
+            let scale = PositionScale {
+                beta: 0.3,
+                length: $length,
+            };
+            b.scale_at(y, scale);
+        })
+        .at($position, 1 << 20)
     };
 }
 
@@ -458,19 +391,13 @@ impl Tested for kind::ScaleAt {
 
 macro_rules! mul_case {
     ($name:literal, $len:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::F32, 1, $len)],
-            emit: |b| {
-                let w = b.vector("w", $len);
-                let y = b.input("y", $dim);
-                b.mul(w, y);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let w = b.vector("w", $len);
+            let y = b.input("y", $dim);
+            b.mul(w, y);
+        })
+        .weights(&[("w", DType::F32, 1, $len)])
+        .tolerance(0.0)
     };
 }
 
@@ -494,17 +421,11 @@ impl Tested for kind::Mul {
 
 macro_rules! soft_cap_case {
     ($name:literal, $cap:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let y = b.input("y", $dim);
-                b.soft_cap(y, $cap);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let y = b.input("y", $dim);
+            b.soft_cap(y, $cap);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -526,33 +447,23 @@ impl Tested for kind::SoftCap {
 
 macro_rules! columns_case {
     ($name:literal, $groups:literal x $width:literal, $offset:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $groups * $width);
-                b.columns_of_groups(x, $groups, [$offset, $dim]);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $groups * $width);
+            b.columns_of_groups(x, $groups, [$offset, $dim]);
+        })
+        .tolerance(0.0)
     };
 }
 
 macro_rules! pick_columns_case {
     ($name:literal, $width:literal, $dim:literal) => {
-        Case {
-            name: $name,
-            weights: &[("index", DType::F32, 1, $dim)],
-            emit: |b| {
-                let x = b.input("x", $width);
-                let index = b.vector("index", $dim);
-                b.pick_logits(x, index);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, 1, 1, |b| {
+            let x = b.input("x", $width);
+            let index = b.vector("index", $dim);
+            b.pick_logits(x, index);
+        })
+        .weights(&[("index", DType::F32, 1, $dim)])
+        .tolerance(0.0)
     };
 }
 
@@ -597,17 +508,11 @@ impl Tested for kind::Columns {
 
 macro_rules! transfer_case {
     ($name:literal, $dim:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $dim);
-                b.transfer(x);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $dim);
+            b.transfer(x);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -627,17 +532,11 @@ impl Tested for kind::Transfer {
 
 macro_rules! concat_case {
     ($name:literal, $groups:literal x ($a:literal + $b:literal), $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let pair = [b.input("a", $groups * $a), b.input("b", $groups * $b)];
-                b.concat_groups($groups, pair);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let pair = [b.input("a", $groups * $a), b.input("b", $groups * $b)];
+            b.concat_groups($groups, pair);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -664,17 +563,11 @@ impl Tested for kind::Concat {
 
 macro_rules! unfold_case {
     ($name:literal, $channels:literal, $stride:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $channels);
-                b.unfold(x, $stride);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $channels);
+            b.unfold(x, $stride);
+        })
+        .tolerance(0.0)
     };
 }
 

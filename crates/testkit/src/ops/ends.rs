@@ -2,7 +2,7 @@
 
 use super::common::{rows, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::dtype::DType;
 use tabla_core::exec::state::NO_TOKEN;
@@ -12,18 +12,17 @@ use tabla_plan::builder::LogitRows;
 
 macro_rules! embed_case {
     ($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::$dtype, $rows, $cols)],
-            emit: |b| {
+        Case::new(
+            concat!($name, " ", stringify!($dtype)),
+            $tokens,
+            $live,
+            |b| {
                 let w = b.weight("w", $rows, $cols);
                 b.embed(w);
             },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        )
+        .weights(&[("w", DType::$dtype, $rows, $cols)])
+        .tolerance(0.0)
     };
 }
 
@@ -55,39 +54,32 @@ impl Tested for kind::Embed {
 
 macro_rules! embed_add_case {
     ($name:literal, $dtype:ident, $shape:expr, $place:expr, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            position: 2,
-            weights: &[("w", DType::$dtype, $shape[0], $shape[1])],
-            emit: |b| {
+        Case::new(
+            concat!($name, " ", stringify!($dtype)),
+            $tokens,
+            $live,
+            |b| {
                 let w = b.weight("w", $shape[0], $shape[1]);
                 let y = b.input("y", $shape[1]);
                 b.embed_add(w, y, $place[0], $place[1]);
             },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        )
+        .at(2, 16)
+        .weights(&[("w", DType::$dtype, $shape[0], $shape[1])])
+        .tolerance(0.0)
     };
 }
 
 impl Tested for kind::EmbedAdd {
     /// Strides and offsets; the first position is 2, some rows are out of range.
     const CASES: &'static [Case] = &[
-        Case {
-            name: "token types F32",
-            tokens: 5,
-            live: 4,
-            weights: &[("w", DType::F32, 2, 37)],
-            emit: |b| {
-                let w = b.weight("w", 2, 37);
-                let y = b.input("y", 37);
-                b.embed_add_type(w, y);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        },
+        Case::new("token types F32", 5, 4, |b| {
+            let w = b.weight("w", 2, 37);
+            let y = b.input("y", 37);
+            b.embed_add_type(w, y);
+        })
+        .weights(&[("w", DType::F32, 2, 37)])
+        .tolerance(0.0),
         embed_add_case!("one", F32, [3, 1], [1, 0], 1, 1),
         embed_add_case!("beyond the last", F32, [5, 37], [1, 0], 5, 4),
         embed_add_case!("primes", F16, [11, 67], [1, 0], 5, 4),
@@ -113,17 +105,11 @@ impl Tested for kind::EmbedAdd {
 
 macro_rules! last_row_case {
     ($name:literal, $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $dim);
-                b.logit_rows(x);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $dim);
+            b.logit_rows(x);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -142,15 +128,9 @@ impl Tested for kind::LastRow {
 
 macro_rules! argmax_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            logits: LogitRows::All,
-            emit: |b| b.greedy_stage($vocab),
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| b.greedy_stage($vocab))
+            .logits(LogitRows::All)
+            .tolerance(0.0)
     };
 }
 
@@ -178,19 +158,11 @@ impl Tested for kind::Argmax {
 
 macro_rules! advance_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            sequence: 1,
-            context: $context,
-            logits: LogitRows::All,
-            emit: |b| b.greedy_stage(50),
-            sampler: $sampler,
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| b.greedy_stage(50))
+            .at($position, $context)
+            .sampled_rows()
+            .sampler($sampler)
+            .tolerance(0.0)
     };
 }
 

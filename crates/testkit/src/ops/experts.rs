@@ -2,7 +2,7 @@
 
 use super::common::{rows, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::dtype::DType;
 use tabla_core::op::functions::ExpertScore;
@@ -12,39 +12,32 @@ use tabla_plan::builder::{Router, RouterVectors};
 
 macro_rules! experts_case {
     ($name:literal, $dtype:ident, $experts:literal x $rows:literal x $cols:literal, $k:literal, $x:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::$dtype, $experts * $rows, $cols)],
-            emit: |b| {
+        Case::new(
+            concat!($name, " ", stringify!($dtype)),
+            $tokens,
+            $live,
+            |b| {
                 let w = b.weight("w", $experts * $rows, $cols);
                 let logits = b.input("router", $experts);
                 let x = b.input("x", $x);
                 let (routes, _) = b.route(logits, Router::softmax($k), RouterVectors::default());
                 b.experts("y", w, x, routes);
             },
-            ..PLAIN
-        }
+        )
+        .weights(&[("w", DType::$dtype, $experts * $rows, $cols)])
     };
 }
 
 macro_rules! add_expert_bias_case {
     ($name:literal, $experts:literal x $dim:literal, $k:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("b", DType::F32, 1, $experts * $dim)],
-            emit: |b| {
-                let bias = b.vector("b", $experts * $dim);
-                let logits = b.input("router", $experts);
-                let y = b.input("y", $k * $dim);
-                let (routes, _) = b.route(logits, Router::softmax($k), RouterVectors::default());
-                b.add_expert_bias(bias, routes, y);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let bias = b.vector("b", $experts * $dim);
+            let logits = b.input("router", $experts);
+            let y = b.input("y", $k * $dim);
+            let (routes, _) = b.route(logits, Router::softmax($k), RouterVectors::default());
+            b.add_expert_bias(bias, routes, y);
+        })
+        .weights(&[("b", DType::F32, 1, $experts * $dim)])
     };
 }
 
@@ -69,27 +62,15 @@ impl Tested for kind::AddExpertBias {
     }
 }
 
-/// Names and shapes of optional vectors.
-type Vectors = &'static [(&'static str, DType, u32, u32)];
-
 macro_rules! route_case {
     ($name:literal, $experts:literal, $router:expr, $tokens:literal, $live:literal $(, $vector:literal)*) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: {
-                const VECTORS: Vectors = &[$(($vector, DType::F32, 1, $experts)),*];
-                VECTORS
-            },
-            emit: |b| {
-                let x = b.input("x", $experts);
-                let mut vector = |name| b.has(name).then(|| b.vector(name, $experts));
-                let (bias, scales) = (vector("bias"), vector("scales"));
-                b.route(x, $router, RouterVectors { bias, scales });
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $experts);
+            let mut vector = |name| b.has(name).then(|| b.vector(name, $experts));
+            let (bias, scales) = (vector("bias"), vector("scales"));
+            b.route(x, $router, RouterVectors { bias, scales });
+        })
+        .weights(&[$(($vector, DType::F32, 1, $experts)),*])
     };
 }
 
@@ -204,16 +185,10 @@ impl Tested for kind::Experts {
 
 macro_rules! head_ids_case {
     ($name:literal, $heads:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                b.head_routes($heads);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            b.head_routes($heads);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -236,16 +211,10 @@ impl Tested for kind::HeadIds {
 
 macro_rules! group_by_expert_case {
     ($name:literal, $experts:literal, $k:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $experts);
-                b.route(x, Router::softmax($k), RouterVectors::default());
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $experts);
+            b.route(x, Router::softmax($k), RouterVectors::default());
+        })
     };
 }
 
@@ -309,17 +278,11 @@ impl Tested for kind::GroupedGemm {
 
 macro_rules! combine_case {
     ($name:literal, $k:literal x $dim:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let (x, w) = (b.input("x", $k * $dim), b.input("w", $k));
-                let y = b.input("y", $dim);
-                b.combine(x, w, y);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let (x, w) = (b.input("x", $k * $dim), b.input("w", $k));
+            let y = b.input("y", $dim);
+            b.combine(x, w, y);
+        })
     };
 }
 

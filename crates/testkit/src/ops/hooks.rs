@@ -1,8 +1,8 @@
 //! Cases of hooks and adapters.
 
-use super::common::{nearby_rows, row_of, softmax, wide};
+use super::common::{dot, heads, nearby_rows, row_of, softcapped, softmax, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::INFINITE;
 use crate::rig::Outcome;
 use std::ops::Range;
@@ -12,21 +12,15 @@ use tabla_core::op::params::{
     adapter_scale as scale, attention_weights as weights, capture as copy, edit as change,
     project_out as projection, self_attention_weights as self_weights,
 };
-use tabla_plan::builder::{EditRows, Heads, Router, RouterVectors, Scores};
+use tabla_plan::builder::{AttentionCapture, EditRows, Router, RouterVectors, Scores};
 
 macro_rules! capture_case {
     ($name:literal, $dim:literal at $offset:literal of $width:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", $dim);
-                b.capture(x, 3, [$offset, $width]);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $dim);
+            b.capture(x, 3, [$offset, $width]);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -38,18 +32,12 @@ impl Tested for kind::Capture {
         capture_case!("the last", 257 at 257 of 514, 2/2),
         capture_case!("wide", 8191 at 0 of 8192, 1/1),
         capture_case!("many", 131 at 131 of 300, 67/61),
-        Case {
-            name: "the last row",
-            tokens: 5,
-            live: 3,
-            emit: |b| {
-                let x = b.input("x", 37);
-                let last = b.logit_rows(x);
-                b.capture(last, 0, [2, 40]);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        },
+        Case::new("the last row", 5, 3, |b| {
+            let x = b.input("x", 37);
+            let last = b.logit_rows(x);
+            b.capture(last, 0, [2, 40]);
+        })
+        .tolerance(0.0),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -59,18 +47,12 @@ impl Tested for kind::Capture {
 
 macro_rules! capture_ids_case {
     ($name:literal, $k:literal at $offset:literal of $width:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let x = b.input("x", 60);
-                let (routes, _) = b.route(x, Router::softmax($k), RouterVectors::default());
-                b.capture_ids(routes, 3, [$offset, $width]);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", 60);
+            let (routes, _) = b.route(x, Router::softmax($k), RouterVectors::default());
+            b.capture_ids(routes, 3, [$offset, $width]);
+        })
+        .tolerance(0.0)
     };
 }
 
@@ -92,26 +74,20 @@ macro_rules! edit_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal by $sequence:expr,
      $count:literal at $column:literal of $width:literal, $first:literal to $end:expr,
      $rows:literal rows by $stride:expr, keep $keep:literal gain $gain:literal $(, after $constant:expr)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            sequence: $sequence,
-            emit: |b| {
-                let at = EditRows {
-                    column: $column,
-                    count: $count,
-                    first: $first,
-                    end: $end,
-                };
-                let v = b.constant($rows * $count $(+ $constant)?, [$rows, $count]);
-                let y = b.input("y", $width);
-                b.edit(v, y, at, ($stride, $keep, $gain));
-            },
-            tolerance: 1e-6,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let at = EditRows {
+                column: $column,
+                count: $count,
+                first: $first,
+                end: $end,
+            };
+            let v = b.constant($rows * $count $(+ $constant)?, [$rows, $count]);
+            let y = b.input("y", $width);
+            b.edit(v, y, at, $stride, $keep, $gain);
+        })
+        .at($position, 16)
+        .sequence($sequence)
+        .tolerance(1e-6)
     };
 }
 
@@ -163,25 +139,19 @@ impl Tested for kind::Edit {
 macro_rules! project_out_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal by $sequence:expr,
      $count:literal at $column:literal of $width:literal, $first:literal to $end:expr, $strength:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            sequence: $sequence,
-            emit: |b| {
-                let at = EditRows {
-                    column: $column,
-                    count: $count,
-                    first: $first,
-                    end: $end,
-                };
-                let v = b.constant($count, [1, $count]);
-                let y = b.input("y", $width);
-                b.project_out(v, y, at, $strength);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let at = EditRows {
+                column: $column,
+                count: $count,
+                first: $first,
+                end: $end,
+            };
+            let v = b.constant($count, [1, $count]);
+            let y = b.input("y", $width);
+            b.project_out(v, y, at, $strength);
+        })
+        .at($position, 16)
+        .sequence($sequence)
     };
 }
 
@@ -219,36 +189,22 @@ macro_rules! attention_weights_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal by $sequence:expr,
      $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
      $positions:literal at $offset:literal of $width:literal $(, $sinks:literal sinks)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            sequence: $sequence,
-            context: $context,
-            window: $window,
-            cache: DType::$cache,
-            weights: &[$(("sinks", DType::F32, 1, $sinks))?],
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let at = Heads {
-                    layer: 0,
-                    heads: $heads,
-                    kv_heads: $kv_heads,
-                    head_dim: $head_dim,
-                    window: $window,
-                    latent: false,
-                };
-                let to = (1, $positions, [$offset, $width]);
-                let scores = Scores {
-                    softcap: $cap,
-                    $(sinks: Some(b.vector("sinks", $sinks)),)?
-                    ..Scores::scaled(0.3)
-                };
-                b.attention_weights(at, q, scores, to);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let at = heads([$heads, $kv_heads, $head_dim], $window);
+            let to = AttentionCapture { hooks: 1, positions: $positions, offset: $offset, width: $width };
+            let scores = Scores {
+                softcap: $cap,
+                $(sinks: Some(b.vector("sinks", $sinks)),)?
+                ..Scores::scaled(0.3)
+            };
+            b.attention_weights(at, q, scores, to);
+        })
+        .at($position, $context)
+        .sequence($sequence)
+        .window($window)
+        .cache(DType::$cache)
+        .weights(&[$(("sinks", DType::F32, 1, $sinks))?])
     };
 }
 
@@ -285,11 +241,7 @@ impl Tested for kind::AttentionWeights {
                 let score = |position| {
                     let at = row_of(o, &row, [p.stride, p.first, p.ring], position) * kv_heads;
                     let k = &k[(at + head / (heads / kv_heads)) * dim..];
-                    let score = wide(p.scale) * dot(q, k);
-                    match wide(p.softcap) {
-                        0.0 => score,
-                        cap => cap * (score / cap).tanh(),
-                    }
+                    softcapped(wide(p.scale) * dot(q, k), p.softcap)
                 };
                 let sink = (p.sinks > 0).then(|| wide(o.numbers("sinks")[head]));
                 let y = &mut y[columns(p.offset, p.positions, head)];
@@ -308,20 +260,19 @@ macro_rules! self_attention_weights_case {
     ($name:literal, $tokens:literal/$live:literal by $sequence:expr,
      $heads:literal/$kv_heads:literal x $head_dim:literal, reach $reach:expr,
      $positions:literal at $offset:literal of $width:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: $sequence,
-            emit: |b| {
-                let q = b.input("q", $heads * $head_dim);
-                let k = b.input("k", $kv_heads * $head_dim);
-                let heads = [$heads, $kv_heads, $head_dim];
-                let to = (1, $positions, [$offset, $width]);
-                b.self_attention_weights(heads, [q, k], (0.3, $reach), to);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let q = b.input("q", $heads * $head_dim);
+            let k = b.input("k", $kv_heads * $head_dim);
+            let heads = [$heads, $kv_heads, $head_dim];
+            let to = AttentionCapture {
+                hooks: 1,
+                positions: $positions,
+                offset: $offset,
+                width: $width,
+            };
+            b.self_attention_weights(heads, [q, k], 0.3, $reach, to);
+        })
+        .sequence($sequence)
     };
 }
 
@@ -362,18 +313,12 @@ impl Tested for kind::SelfAttentionWeights {
 
 macro_rules! adapter_scale_case {
     ($name:literal, $dim:literal, adapter $adapter:literal of $adapters:literal, $tokens:literal/$live:literal by $sequence:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: $sequence,
-            emit: |b| {
-                let y = b.input("y", $dim);
-                b.adapter_scale(2, [$adapters, $adapter], y);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let y = b.input("y", $dim);
+            b.adapter_scale(2, [$adapters, $adapter], y);
+        })
+        .sequence($sequence)
+        .tolerance(0.0)
     };
 }
 
@@ -423,10 +368,6 @@ fn put(y: &mut [f32], seen: impl Iterator<Item = usize>, weights: impl Iterator<
             *y = weight as f32;
         }
     }
-}
-
-fn dot(q: &[f32], k: &[f32]) -> f64 {
-    q.iter().zip(k).map(|(q, k)| wide(*q) * wide(*k)).sum()
 }
 
 /// Returns the columns of a head.

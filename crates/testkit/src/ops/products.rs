@@ -2,7 +2,7 @@
 
 use super::common::{activation, rows, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::dtype::DType;
 use tabla_core::op::functions::Activation;
@@ -42,19 +42,13 @@ macro_rules! mat_cases {
     };
     (@list $tokens:literal, $live:literal, $emit:ident,
      $(($name:literal, $dtype:ident, $rows:literal, $cols:literal)),+) => {
-        &[$(Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::$dtype, $rows, $cols)],
-            emit: |b| {
-                let w = b.weight("w", $rows, $cols);
-                let x = b.input("x", $cols);
-                let y = b.input("y", $rows);
-                $emit(b, w, x, y);
-            },
-            ..PLAIN
-        }),+]
+        &[$(Case::new(concat!($name, " ", stringify!($dtype)), $tokens, $live, |b| {
+            let w = b.weight("w", $rows, $cols);
+            let x = b.input("x", $cols);
+            let y = b.input("y", $rows);
+            $emit(b, w, x, y);
+        })
+        .weights(&[("w", DType::$dtype, $rows, $cols)])),+]
     };
 }
 
@@ -69,19 +63,15 @@ macro_rules! fused_cases {
             ("quarters", Ternary, 12, 320))
     };
     (@list $emit:ident, $(($name:literal, $dtype:ident, $rows:literal, $cols:literal)),+) => {
-        &[$(Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            weights: &[
-                ("w", DType::$dtype, $rows, $cols),
-                ("n", DType::F32, 1, $cols),
-            ],
-            emit: |b| {
-                let w = b.weight("w", $rows, $cols);
-                let y = b.input("y", $rows);
-                $emit(b, w, y, $cols);
-            },
-            ..PLAIN
-        }),+]
+        &[$(Case::new(concat!($name, " ", stringify!($dtype)), 1, 1, |b| {
+            let w = b.weight("w", $rows, $cols);
+            let y = b.input("y", $rows);
+            $emit(b, w, y, $cols);
+        })
+        .weights(&[
+            ("w", DType::$dtype, $rows, $cols),
+            ("n", DType::F32, 1, $cols),
+        ])),+]
     };
 }
 

@@ -2,7 +2,7 @@
 
 use super::common::{activation, rows, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use std::collections::BTreeMap;
 use tabla_core::dtype::DType;
@@ -14,32 +14,25 @@ use tabla_plan::builder::{Conv, DeltaHeads, SsmHeads};
 macro_rules! conv_tail_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $taps:literal x $channels:literal $(, $biased:literal)? $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            weights: &[
-                ("w", DType::F32, 1, $taps * $channels),
-                ("bias", DType::F32, 1, $channels),
-            ],
-            emit: |b| {
-                let x = b.input("x", $channels);
-                let (w, bias) = (b.vector("w", $taps * $channels), b.vector("bias", $channels));
-                // Unlike the other cases, one with a bias has no activation.
-                let biased: &[&str] = &[$($biased)?];
-                let conv = Conv {
-                    taps: $taps,
-                    w,
-                    bias: (!biased.is_empty()).then_some(bias),
-                    silu: biased.is_empty(),
-                };
-                b.conv_tail(0, conv, x);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $channels);
+            let (w, bias) = (b.vector("w", $taps * $channels), b.vector("bias", $channels));
+            // Unlike the other cases, one with a bias has no activation.
+            let biased: &[&str] = &[$($biased)?];
+            let conv = Conv {
+                taps: $taps,
+                w,
+                bias: (!biased.is_empty()).then_some(bias),
+                silu: biased.is_empty(),
+            };
+            b.conv_tail(0, conv, x);
+        })
+        .at($position, $context)
+        $(.sequence($sequence))?
+        .weights(&[
+            ("w", DType::F32, 1, $taps * $channels),
+            ("bias", DType::F32, 1, $channels),
+        ])
     };
 }
 
@@ -97,21 +90,15 @@ impl Tested for kind::ConvTail {
 
 macro_rules! delta_gates_case {
     ($name:literal, $tokens:literal/$live:literal, $heads:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[
-                ("rate", DType::F32, 1, $heads),
-                ("bias", DType::F32, 1, $heads),
-            ],
-            emit: |b| {
-                let pair = ["a", "b"].map(|name| b.input(name, $heads));
-                let [rate, bias] = ["rate", "bias"].map(|name| b.vector(name, $heads));
-                b.delta_gates(pair, rate, bias);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let pair = ["a", "b"].map(|name| b.input(name, $heads));
+            let [rate, bias] = ["rate", "bias"].map(|name| b.vector(name, $heads));
+            b.delta_gates(pair, rate, bias);
+        })
+        .weights(&[
+            ("rate", DType::F32, 1, $heads),
+            ("bias", DType::F32, 1, $heads),
+        ])
     };
 }
 
@@ -136,28 +123,21 @@ macro_rules! delta_net_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$key_heads:literal x $key_dim:literal x $value_dim:literal, $interleaved:literal
      $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            emit: |b| {
-                let at = DeltaHeads {
-                    key_heads: $key_heads,
-                    heads: $heads,
-                    key_dim: $key_dim,
-                    value_dim: $value_dim,
-                    interleaved: $interleaved,
-                };
-                let x = b.input("x", at.channels());
-                let gates = b.input("gates", 2 * $heads);
-                b.delta_net(0, at, x, gates);
-            },
-            tolerance: 1e-4,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let at = DeltaHeads {
+                key_heads: $key_heads,
+                heads: $heads,
+                key_dim: $key_dim,
+                value_dim: $value_dim,
+                interleaved: $interleaved,
+            };
+            let x = b.input("x", at.channels());
+            let gates = b.input("gates", 2 * $heads);
+            b.delta_net(0, at, x, gates);
+        })
+        .at($position, $context)
+        $(.sequence($sequence))?
+        .tolerance(1e-4)
     };
 }
 
@@ -236,27 +216,21 @@ impl Tested for kind::DeltaNet {
     fn defined(o: &Outcome, name: &str, live: usize) -> Vec<f32> {
         let p: params::delta_net::Params = o.params();
         let head = [p.heads, p.key_dim, p.value_dim];
-        defined_states(o, name, live, ([p.stride, p.first], head))
+        defined_states(o, name, live, [p.stride, p.first], head)
     }
 }
 
 macro_rules! ssm_gates_case {
     ($name:literal, $tokens:literal/$live:literal, $heads:literal, $low:literal to $high:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[
-                ("rate", DType::F32, 1, $heads),
-                ("bias", DType::F32, 1, $heads),
-            ],
-            emit: |b| {
-                let x = b.input("x", $heads);
-                let vectors = ["rate", "bias"].map(|name| b.vector(name, $heads));
-                b.ssm_gates(x, vectors, [$low, $high]);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $heads);
+            let vectors = ["rate", "bias"].map(|name| b.vector(name, $heads));
+            b.ssm_gates(x, vectors, [$low, $high]);
+        })
+        .weights(&[
+            ("rate", DType::F32, 1, $heads),
+            ("bias", DType::F32, 1, $heads),
+        ])
     };
 }
 
@@ -284,29 +258,22 @@ impl Tested for kind::SsmGates {
 macro_rules! ssm_scan_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$groups:literal x $key_dim:literal x $value_dim:literal $(, by $sequence:literal)?) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            $(sequence: $sequence,)?
-            context: $context,
-            weights: &[("d", DType::F32, 1, $heads)],
-            emit: |b| {
-                let at = SsmHeads {
-                    groups: $groups,
-                    heads: $heads,
-                    key_dim: $key_dim,
-                    value_dim: $value_dim,
-                };
-                let x = b.input("x", at.channels());
-                let gates = b.input("gates", 2 * $heads);
-                let d = b.vector("d", $heads);
-                b.ssm_scan(0, at, x, gates, d);
-            },
-            tolerance: 1e-4,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let at = SsmHeads {
+                groups: $groups,
+                heads: $heads,
+                key_dim: $key_dim,
+                value_dim: $value_dim,
+            };
+            let x = b.input("x", at.channels());
+            let gates = b.input("gates", 2 * $heads);
+            let d = b.vector("d", $heads);
+            b.ssm_scan(0, at, x, gates, d);
+        })
+        .at($position, $context)
+        $(.sequence($sequence))?
+        .weights(&[("d", DType::F32, 1, $heads)])
+        .tolerance(1e-4)
     };
 }
 
@@ -370,24 +337,18 @@ impl Tested for kind::SsmScan {
     fn defined(o: &Outcome, name: &str, live: usize) -> Vec<f32> {
         let p: params::ssm_scan::Params = o.params();
         let head = [p.heads, p.key_dim, p.value_dim];
-        defined_states(o, name, live, ([p.stride, p.first], head))
+        defined_states(o, name, live, [p.stride, p.first], head)
     }
 }
 
 macro_rules! rms_gate_case {
     ($name:literal, $tokens:literal/$live:literal, $groups:literal x $dim:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::F32, 1, $dim)],
-            emit: |b| {
-                let [x, gate] = ["x", "gate"].map(|name| b.input(name, $groups * $dim));
-                let w = b.vector("w", $dim);
-                b.rms_gate(x, w, gate, 1e-6);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let [x, gate] = ["x", "gate"].map(|name| b.input(name, $groups * $dim));
+            let w = b.vector("w", $dim);
+            b.rms_gate(x, w, gate, 1e-6);
+        })
+        .weights(&[("w", DType::F32, 1, $dim)])
     };
 }
 
@@ -437,7 +398,8 @@ fn defined_states(
     o: &Outcome,
     name: &str,
     live: usize,
-    (pages, head): ([u32; 2], [u32; 3]),
+    pages: [u32; 2],
+    head: [u32; 3],
 ) -> Vec<f32> {
     let mut after = o.results(name);
     if name != "recurrent_state" {

@@ -2,7 +2,7 @@
 
 use super::common::{rows, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use std::collections::HashMap;
 use tabla_core::exec::philox::{chance, philox};
@@ -11,65 +11,42 @@ use tabla_core::op::list::Op;
 use tabla_core::op::params::{Bias, Row, Sampler};
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::BIASES_MAX;
-use tabla_plan::builder::LogitRows;
 
 /// Case of a sampler over rows of `$vocab` logits.
 macro_rules! filter_case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            logits: LogitRows::All,
-            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
-            sampler: $sampler,
-            tolerance: 0.0,
-            ..PLAIN
-        }
+    ($name:literal, $vocab:literal, $($tokens:literal/$live:literal $(at $position:literal)?,)? $($field:ident: $value:expr),+) => {
+        filter_case!($name, $vocab, $($tokens/$live $(at $position)?,)? |s| {
+            *s = Sampler { $($field: $value,)+ ..*s }
+        })
+    };
+    ($name:literal, $vocab:literal, $tokens:literal/$live:literal $(at $position:literal)?, $sampler:expr) => {
+        Case::new($name, $tokens, $live, |b| b.full_stage($vocab, SamplerKind::DEFAULT))
+            $(.at($position, 16))?
+            .sampled_rows()
+            .sampler($sampler)
+            .tolerance(0.0)
     };
     ($name:literal, $vocab:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
-            sampler: $sampler,
-            tolerance: 0.0,
-            ..PLAIN
-        }
-    };
-}
-
-macro_rules! bias_case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            position: $position,
-            sequence: 1,
-            logits: LogitRows::All,
-            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
-            sampler: $sampler,
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, 1, 1, |b| b.full_stage($vocab, SamplerKind::DEFAULT))
+            .sampler($sampler)
+            .tolerance(0.0)
     };
 }
 
 impl Tested for kind::Bias {
     /// Off, some, the maximum number, stop tokens, rows; random biases are of the first tokens.
     const CASES: &'static [Case] = &[
-        bias_case!("one", 1, 1/1 at 0, |s| s.bias_count = 1),
-        bias_case!("off", 37, 1/1 at 0, |_| {}),
-        bias_case!("some", 131, 1/1 at 0, |s| s.bias_count = 17),
-        bias_case!("more than the capacity", 5003, 1/1 at 0, |s| s.bias_count = 1000),
-        bias_case!("before stop_from", 131, 1/1 at 8, |s| {
+        filter_case!("one", 1, 1/1 at 0, bias_count: 1),
+        filter_case!("off", 37, 1/1 at 0, |_| {}),
+        filter_case!("some", 131, 1/1 at 0, bias_count: 17),
+        filter_case!("more than the capacity", 5003, 1/1 at 0, bias_count: 1000),
+        filter_case!("before stop_from", 131, 1/1 at 8, |s| {
             (s.stop_from, s.stop_count, s.stops[0], s.stops[1]) = (10, 2, 7, 130);
         }),
-        bias_case!("at stop_from", 131, 1/1 at 9, |s| {
+        filter_case!("at stop_from", 131, 1/1 at 9, |s| {
             (s.stop_from, s.stop_count, s.stops[0]) = (10, 1, 7);
         }),
-        bias_case!("rows", 131, 5/4 at 3, |s| {
+        filter_case!("rows", 131, 5/4 at 3, |s| {
             (s.bias_count, s.stop_from, s.stop_count, s.stops[0]) = (9, 10, 1, 99);
         }),
     ];
@@ -96,11 +73,11 @@ impl Tested for kind::Bias {
 impl Tested for kind::Mask {
     /// Off, small, large, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| s.masked = 1),
+        filter_case!("one", 1, masked: 1),
         filter_case!("off", 37, |_| {}),
-        filter_case!("whole words", 64, |s| s.masked = 1),
-        filter_case!("large", 9003, |s| s.masked = 1),
-        filter_case!("rows", 131, 5 / 4, |s| s.masked = 1),
+        filter_case!("whole words", 64, masked: 1),
+        filter_case!("large", 9003, masked: 1),
+        filter_case!("rows", 131, 5/4, masked: 1),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -122,22 +99,16 @@ impl Tested for kind::Mask {
 macro_rules! penalize_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $last:literal, $sampler:expr) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            position: $position,
-            context: $context,
-            logits: LogitRows::All,
-            emit: |b| b.sampled_stage($vocab, SamplerKind::DEFAULT),
-            sampler: |s| {
-                s.repeat_last_n = $last;
-                let set: fn(&mut Sampler) = $sampler;
-                set(s);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            b.sampled_stage($vocab, SamplerKind::DEFAULT)
+        })
+        .at($position, $context)
+        .sampled_rows()
+        .sampler(|s| {
+            s.repeat_last_n = $last;
+            let set: fn(&mut Sampler) = $sampler;
+            set(s);
+        })
     };
 }
 
@@ -185,21 +156,15 @@ impl Tested for kind::Penalize {
 macro_rules! dry_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
      [$multiplier:literal, $base:literal], $allowed:literal, $last:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            position: $position,
-            context: $context,
-            logits: LogitRows::All,
-            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
-            sampler: |s| {
-                (s.dry_multiplier, s.dry_base) = ($multiplier, $base);
-                (s.dry_allowed, s.dry_penalty_last_n) = ($allowed, $last);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            b.full_stage($vocab, SamplerKind::DEFAULT)
+        })
+        .at($position, $context)
+        .sampled_rows()
+        .sampler(|s| {
+            (s.dry_multiplier, s.dry_base) = ($multiplier, $base);
+            (s.dry_allowed, s.dry_penalty_last_n) = ($allowed, $last);
+        })
     };
 }
 
@@ -262,12 +227,12 @@ impl Tested for kind::Dry {
 impl Tested for kind::TopNSigma {
     /// Off, narrow, wide, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| s.top_n_sigma = 1.0),
-        filter_case!("off", 37, |s| s.top_n_sigma = 0.0),
-        filter_case!("narrow", 131, |s| s.top_n_sigma = 0.1),
-        filter_case!("some", 5003, |s| s.top_n_sigma = 1.0),
-        filter_case!("nearly all", 1009, |s| s.top_n_sigma = 3.0),
-        filter_case!("rows", 131, 5 / 4, |s| s.top_n_sigma = 1.3),
+        filter_case!("one", 1, top_n_sigma: 1.0),
+        filter_case!("off", 37, top_n_sigma: 0.0),
+        filter_case!("narrow", 131, top_n_sigma: 0.1),
+        filter_case!("some", 5003, top_n_sigma: 1.0),
+        filter_case!("nearly all", 1009, top_n_sigma: 3.0),
+        filter_case!("rows", 131, 5/4, top_n_sigma: 1.3),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -278,14 +243,14 @@ impl Tested for kind::TopNSigma {
 impl Tested for kind::TopK {
     /// Off, one, nearly all, more than all, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| s.top_k = 1),
-        filter_case!("off", 37, |s| s.top_k = 0),
-        filter_case!("the largest", 37, |s| s.top_k = 1),
-        filter_case!("all but one", 131, |s| s.top_k = 130),
-        filter_case!("more than all", 131, |s| s.top_k = 500),
-        filter_case!("k = 40", 5003, |s| s.top_k = 40),
-        filter_case!("half", 1009, |s| s.top_k = 500),
-        filter_case!("rows", 131, 5 / 4, |s| s.top_k = 7),
+        filter_case!("one", 1, top_k: 1),
+        filter_case!("off", 37, top_k: 0),
+        filter_case!("the largest", 37, top_k: 1),
+        filter_case!("all but one", 131, top_k: 130),
+        filter_case!("more than all", 131, top_k: 500),
+        filter_case!("k = 40", 5003, top_k: 40),
+        filter_case!("half", 1009, top_k: 500),
+        filter_case!("rows", 131, 5/4, top_k: 7),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -296,12 +261,12 @@ impl Tested for kind::TopK {
 impl Tested for kind::Typical {
     /// Off, the most typical token, part of the probability mass, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| s.typical_p = 0.5),
-        filter_case!("off", 37, |s| s.typical_p = 1.0),
-        filter_case!("the most typical", 37, |s| s.typical_p = 0.0),
-        filter_case!("half", 131, |s| s.typical_p = 0.5),
-        filter_case!("most", 5003, |s| s.typical_p = 0.95),
-        filter_case!("rows", 131, 5 / 4, |s| s.typical_p = 0.7),
+        filter_case!("one", 1, typical_p: 0.5),
+        filter_case!("off", 37, typical_p: 1.0),
+        filter_case!("the most typical", 37, typical_p: 0.0),
+        filter_case!("half", 131, typical_p: 0.5),
+        filter_case!("most", 5003, typical_p: 0.95),
+        filter_case!("rows", 131, 5/4, typical_p: 0.7),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -312,12 +277,12 @@ impl Tested for kind::Typical {
 impl Tested for kind::TopP {
     /// Off, only the largest, most of the probability mass, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| s.top_p = 0.5),
-        filter_case!("off", 37, |s| s.top_p = 1.0),
-        filter_case!("the largest", 37, |s| s.top_p = 0.0),
-        filter_case!("half", 131, |s| s.top_p = 0.5),
-        filter_case!("most", 5003, |s| s.top_p = 0.95),
-        filter_case!("rows", 131, 5 / 4, |s| s.top_p = 0.7),
+        filter_case!("one", 1, top_p: 0.5),
+        filter_case!("off", 37, top_p: 1.0),
+        filter_case!("the largest", 37, top_p: 0.0),
+        filter_case!("half", 131, top_p: 0.5),
+        filter_case!("most", 5003, top_p: 0.95),
+        filter_case!("rows", 131, 5/4, top_p: 0.7),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -328,11 +293,11 @@ impl Tested for kind::TopP {
 impl Tested for kind::MinP {
     /// Off, some, only the largest, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| s.min_p = 0.5),
-        filter_case!("off", 37, |s| s.min_p = 0.0),
-        filter_case!("some", 131, |s| s.min_p = 0.3),
-        filter_case!("the largest", 5003, |s| s.min_p = 1.0),
-        filter_case!("rows", 131, 5 / 4, |s| s.min_p = 0.3),
+        filter_case!("one", 1, min_p: 0.5),
+        filter_case!("off", 37, min_p: 0.0),
+        filter_case!("some", 131, min_p: 0.3),
+        filter_case!("the largest", 5003, min_p: 1.0),
+        filter_case!("rows", 131, 5/4, min_p: 0.3),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -343,26 +308,13 @@ impl Tested for kind::MinP {
 impl Tested for kind::Xtc {
     /// Off, always, randomly, threshold above all probabilities, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| (s.xtc_probability, s.xtc_threshold) =
-            (1.0, 0.1)),
-        filter_case!("off", 37, |s| (s.xtc_probability, s.xtc_threshold) =
-            (0.0, 0.1)),
-        filter_case!("always", 37, |s| (s.xtc_probability, s.xtc_threshold) =
-            (1.0, 0.03)),
-        filter_case!("random", 131, |s| (s.xtc_probability, s.xtc_threshold) =
-            (0.5, 0.01)),
-        filter_case!("large vocabulary", 5003, |s| (
-            s.xtc_probability,
-            s.xtc_threshold
-        ) = (1.0, 3e-4)),
-        filter_case!("threshold too high", 131, |s| (
-            s.xtc_probability,
-            s.xtc_threshold
-        ) = (1.0, 0.5)),
-        filter_case!("rows", 131, 5 / 4, |s| (
-            s.xtc_probability,
-            s.xtc_threshold
-        ) = (0.5, 0.01)),
+        filter_case!("one", 1, xtc_probability: 1.0, xtc_threshold: 0.1),
+        filter_case!("off", 37, xtc_probability: 0.0, xtc_threshold: 0.1),
+        filter_case!("always", 37, xtc_probability: 1.0, xtc_threshold: 0.03),
+        filter_case!("random", 131, xtc_probability: 0.5, xtc_threshold: 0.01),
+        filter_case!("large vocabulary", 5003, xtc_probability: 1.0, xtc_threshold: 3e-4),
+        filter_case!("threshold too high", 131, xtc_probability: 1.0, xtc_threshold: 0.5),
+        filter_case!("rows", 131, 5/4, xtc_probability: 0.5, xtc_threshold: 0.01),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -373,12 +325,11 @@ impl Tested for kind::Xtc {
 impl Tested for kind::Temper {
     /// Low, off, high, per row, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| s.temperature = 0.5),
-        filter_case!("off", 37, |s| s.temperature = 0.0),
-        filter_case!("high", 5003, |s| s.temperature = 2.5),
-        filter_case!("dynamic", 37, |s| (s.temperature, s.dynatemp_range) =
-            (0.7, 0.5)),
-        filter_case!("rows", 131, 5 / 4, |s| s.temperature = 0.7),
+        filter_case!("one", 1, temperature: 0.5),
+        filter_case!("off", 37, temperature: 0.0),
+        filter_case!("high", 5003, temperature: 2.5),
+        filter_case!("dynamic", 37, temperature: 0.7, dynatemp_range: 0.5),
+        filter_case!("rows", 131, 5/4, temperature: 0.7),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -393,13 +344,8 @@ impl Tested for kind::Temper {
 
 macro_rules! dynamic_temper_case {
     ($name:literal, $vocab:literal, $($rows:literal / $live:literal,)? [$middle:literal, $range:literal, $exponent:literal]) => {
-        Case {
-            tolerance: 1e-5,
-            ..filter_case!($name, $vocab, $($rows/$live,)? |s| {
-                (s.temperature, s.dynatemp_range) = ($middle, $range);
-                s.dynatemp_exponent = $exponent;
-            })
-        }
+        filter_case!($name, $vocab, $($rows/$live,)? temperature: $middle, dynatemp_range: $range, dynatemp_exponent: $exponent)
+            .tolerance(1e-5)
     };
 }
 
@@ -438,16 +384,12 @@ impl Tested for kind::DynamicTemper {
 impl Tested for kind::Mirostat {
     /// Off, only the largest, some, all, rows.
     const CASES: &'static [Case] = &[
-        filter_case!("one", 1, |s| (s.mirostat_tau, s.mirostat_mu) = (5.0, 10.0)),
-        filter_case!("off", 37, |s| (s.mirostat_tau, s.mirostat_mu) = (0.0, 1.0)),
-        filter_case!("the largest", 37, |s| (s.mirostat_tau, s.mirostat_mu) =
-            (5.0, -3.0)),
-        filter_case!("some", 5003, |s| (s.mirostat_tau, s.mirostat_mu) =
-            (5.0, 12.0)),
-        filter_case!("all", 131, |s| (s.mirostat_tau, s.mirostat_mu) =
-            (5.0, 40.0)),
-        filter_case!("rows", 131, 5 / 4, |s| (s.mirostat_tau, s.mirostat_mu) =
-            (5.0, 7.0)),
+        filter_case!("one", 1, mirostat_tau: 5.0, mirostat_mu: 10.0),
+        filter_case!("off", 37, mirostat_tau: 0.0, mirostat_mu: 1.0),
+        filter_case!("the largest", 37, mirostat_tau: 5.0, mirostat_mu: -3.0),
+        filter_case!("some", 5003, mirostat_tau: 5.0, mirostat_mu: 12.0),
+        filter_case!("all", 131, mirostat_tau: 5.0, mirostat_mu: 40.0),
+        filter_case!("rows", 131, 5/4, mirostat_tau: 5.0, mirostat_mu: 7.0),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
@@ -457,20 +399,15 @@ impl Tested for kind::Mirostat {
 
 macro_rules! gumbel_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal, $seed:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            position: $position,
-            logits: LogitRows::All,
-            emit: |b| b.sampled_stage($vocab, SamplerKind::DEFAULT),
-            sampler: |s| {
-                s.seed_lo = $seed;
-                s.seed_hi = 7;
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            b.sampled_stage($vocab, SamplerKind::DEFAULT)
+        })
+        .at($position, 16)
+        .sampled_rows()
+        .sampler(|s| {
+            s.seed_lo = $seed;
+            s.seed_hi = 7;
+        })
     };
 }
 
@@ -492,19 +429,14 @@ impl Tested for kind::Gumbel {
 
 macro_rules! mirostat_mu_case {
     ($name:literal, $tokens:literal/$live:literal, $tau:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            logits: LogitRows::All,
-            emit: |b| b.full_stage(101, SamplerKind::DEFAULT),
-            sampler: |s| {
-                (s.mirostat_tau, s.mirostat_eta) = ($tau, 0.1);
-                s.mirostat_mu = 2.0 * $tau;
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            b.full_stage(101, SamplerKind::DEFAULT)
+        })
+        .sampled_rows()
+        .sampler(|s| {
+            (s.mirostat_tau, s.mirostat_eta) = ($tau, 0.1);
+            s.mirostat_mu = 2.0 * $tau;
+        })
     };
 }
 
@@ -524,16 +456,11 @@ impl Tested for kind::MirostatMu {
 
 macro_rules! logprobs_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $logprobs:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            logits: LogitRows::All,
-            emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
-            sampler: |s| s.logprobs = $logprobs,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            b.full_stage($vocab, SamplerKind::DEFAULT)
+        })
+        .sampled_rows()
+        .sampler(|s| s.logprobs = $logprobs)
     };
 }
 

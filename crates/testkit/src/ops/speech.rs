@@ -3,37 +3,29 @@
 use super::common::{rows, wide};
 use super::samplers::rows_with_samplers;
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::op::kind;
 use tabla_core::op::params::speech_filter::Params;
-use tabla_plan::builder::{LogitRows, SpeechTokens};
+use tabla_plan::builder::SpeechTokens;
 use tabla_speech::{SpecialTokens, apply_timestamp_rules};
 
 macro_rules! speech_filter_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
      first $first:literal, initial $initial:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            sequence: 1,
-            position: $position,
-            context: $context,
-            logits: LogitRows::All,
-            emit: |b| {
-                let tokens = SpeechTokens {
-                    blank: 3,
-                    eot: 17,
-                    no_timestamps: 19,
-                    first_timestamp: 20,
-                };
-                b.speech_stages($vocab, tokens);
-            },
-            sampler: |s| (s.first, s.initial_timestamps) = ($first, $initial),
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let tokens = SpeechTokens {
+                blank: 3,
+                eot: 17,
+                no_timestamps: 19,
+                first_timestamp: 20,
+            };
+            b.speech_stages($vocab, tokens);
+        })
+        .at($position, $context)
+        .sampled_rows()
+        .sampler(|s| (s.first, s.initial_timestamps) = ($first, $initial))
+        .tolerance(0.0)
     };
 }
 

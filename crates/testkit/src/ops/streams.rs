@@ -2,7 +2,7 @@
 
 use super::common::{rows, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::op::kind;
 use tabla_core::op::params;
@@ -13,17 +13,11 @@ const NAMES: [&str; 4] = ["x0", "x1", "x2", "x3"];
 
 macro_rules! mix_streams_case {
     ($name:literal, $dim:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let c = b.input("c", 16);
-                let streams = NAMES.map(|name| b.input(name, $dim));
-                b.mix_streams(c, streams);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let c = b.input("c", 16);
+            let streams = NAMES.map(|name| b.input(name, $dim));
+            b.mix_streams(c, streams);
+        })
     };
 }
 
@@ -49,23 +43,17 @@ impl Tested for kind::MixStreams {
 
 macro_rules! add_to_streams_case {
     ($name:literal, $dim:literal, from $first:literal, $offset:literal + $gain:literal c, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let c = b.input("c", 4);
-                let v = b.input("v", $dim);
-                let streams = NAMES.map(|name| b.input(name, $dim));
-                let factor = StreamFactor {
-                    first: $first,
-                    offset: $offset,
-                    gain: $gain,
-                };
-                b.add_to_streams(factor, [c, v], streams);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let c = b.input("c", 4);
+            let v = b.input("v", $dim);
+            let streams = NAMES.map(|name| b.input(name, $dim));
+            let factor = StreamFactor {
+                first: $first,
+                offset: $offset,
+                gain: $gain,
+            };
+            b.add_to_streams(factor, [c, v], streams);
+        })
     };
 }
 
@@ -100,16 +88,10 @@ impl Tested for kind::AddToStreams {
 
 macro_rules! match_rms_case {
     ($name:literal, $dim:literal, floor $floor:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let [x, y] = ["x", "y"].map(|name| b.input(name, $dim));
-                b.match_rms(x, y, $floor);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let [x, y] = ["x", "y"].map(|name| b.input(name, $dim));
+            b.match_rms(x, y, $floor);
+        })
     };
 }
 
@@ -140,16 +122,10 @@ impl Tested for kind::MatchRms {
 
 macro_rules! gaussian_top_k_case {
     ($name:literal, $dim:literal, at $deviations:literal, $tokens:literal/$live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            emit: |b| {
-                let y = b.input("y", $dim);
-                b.gaussian_top_k(y, $deviations);
-            },
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let y = b.input("y", $dim);
+            b.gaussian_top_k(y, $deviations);
+        })
     };
 }
 

@@ -2,7 +2,7 @@
 
 use super::common::{rows, wide};
 use super::{Expected, Tested};
-use crate::case::{Case, PLAIN};
+use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::dtype::DType;
 use tabla_core::op::kind;
@@ -25,40 +25,28 @@ macro_rules! digit_cases {
     };
     (@list $emit:ident,
      $(($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal)),+) => {
-        &[$(Case {
-            name: concat!($name, " ", stringify!($dtype)),
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::$dtype, $rows, $cols)],
-            scale: Some(0.37),
-            emit: |b| {
-                let w = b.weight("w", $rows, $cols);
-                let x = b.input("x", $cols);
-                let y = b.input("y", $rows);
-                $emit(b, w, x, y);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }),+]
+        &[$(Case::new(concat!($name, " ", stringify!($dtype)), $tokens, $live, |b| {
+            let w = b.weight("w", $rows, $cols);
+            let x = b.input("x", $cols);
+            let y = b.input("y", $rows);
+            $emit(b, w, x, y);
+        })
+        .weights(&[("w", DType::$dtype, $rows, $cols)])
+        .scale(Some(0.37))
+        .tolerance(0.0)),+]
     };
 }
 
 macro_rules! bit_quantize_case {
     ($name:literal, $cols:literal, $tokens:literal, $live:literal) => {
-        Case {
-            name: $name,
-            tokens: $tokens,
-            live: $live,
-            weights: &[("w", DType::Ternary, 4, $cols)],
-            scale: Some(1.0),
-            emit: |b| {
-                let w = b.weight("w", 4, $cols);
-                let x = b.input("x", $cols);
-                b.mat("y", w, x);
-            },
-            tolerance: 0.0,
-            ..PLAIN
-        }
+        Case::new($name, $tokens, $live, |b| {
+            let w = b.weight("w", 4, $cols);
+            let x = b.input("x", $cols);
+            b.mat("y", w, x);
+        })
+        .weights(&[("w", DType::Ternary, 4, $cols)])
+        .scale(Some(1.0))
+        .tolerance(0.0)
     };
 }
 
