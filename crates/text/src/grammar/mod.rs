@@ -20,7 +20,7 @@ mod vocabulary;
 #[cfg(test)]
 mod schema_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use bounded::Grammar;
 pub use check_types::check_schema_types;

@@ -6,24 +6,11 @@ use serde_json::json;
 use std::sync::Arc;
 use tabla_testkit::fixed_json;
 
-/// One token for each byte, a few longer ones, and an end-of-generation token.
-fn tokenizer() -> Arc<Tokenizer> {
+/// One token for each byte, and others with their types, of which the first ends a generation.
+pub(crate) fn byte_tokenizer(others: &[(&str, u32)]) -> Arc<Tokenizer> {
     let bytes: Vec<String> = (0..=255).map(|byte| format!("<0x{byte:02X}>")).collect();
-    let mut tokens: Vec<&str> = bytes.iter().map(String::as_str).collect();
-    let mut types = vec![6; 256];
-    for (text, kind) in [
-        ("</s>", 3),
-        ("<call>", 3),
-        ("{\"", 1),
-        ("\":", 1),
-        ("abc", 1),
-        ("ab", 1),
-        ("b", 1),
-        ("true", 1),
-    ] {
-        tokens.push(text);
-        types.push(kind);
-    }
+    let bytes = bytes.iter().map(|byte| (byte.as_str(), 6));
+    let (tokens, types): (Vec<&str>, Vec<u32>) = bytes.chain(others.iter().copied()).unzip();
     let vocab = Vocab {
         model: "llama",
         scores: vec![0.0; tokens.len()],
@@ -33,6 +20,19 @@ fn tokenizer() -> Arc<Tokenizer> {
         ..Vocab::default()
     };
     Arc::new(Tokenizer::new(&vocab).expect("a valid vocabulary"))
+}
+
+fn tokenizer() -> Arc<Tokenizer> {
+    byte_tokenizer(&[
+        ("</s>", 3),
+        ("<call>", 3),
+        ("{\"", 1),
+        ("\":", 1),
+        ("abc", 1),
+        ("ab", 1),
+        ("b", 1),
+        ("true", 1),
+    ])
 }
 
 pub(super) fn engine() -> GrammarEngine {

@@ -3,7 +3,8 @@
 use super::format_tests::{GLM, GLM_4_5};
 use super::tests::format_with;
 use super::*;
-use crate::{CompiledGrammar, Grammar, GrammarEngine, Tokenizer, Vocab};
+use crate::grammar::tests::byte_tokenizer;
+use crate::{CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
 use tabla_testkit::fixed_json;
@@ -33,20 +34,8 @@ const HARMONY: &str = "<|channel|>analysis <|channel|>commentary";
 
 /// One token for each byte, and control tokens.
 fn tokenizer() -> Arc<Tokenizer> {
-    let bytes: Vec<String> = (0..=255).map(|byte| format!("<0x{byte:02X}>")).collect();
-    let mut tokens: Vec<&str> = bytes.iter().map(String::as_str).collect();
-    tokens.extend(CONTROLS);
-    let mut types = vec![6; 256];
-    types.resize(tokens.len(), 3);
-    let vocab = Vocab {
-        model: "llama",
-        scores: vec![0.0; tokens.len()],
-        tokens,
-        types,
-        eos: Some(256),
-        ..Vocab::default()
-    };
-    Arc::new(Tokenizer::new(&vocab).expect("a valid vocabulary"))
+    let controls: Vec<_> = CONTROLS.iter().map(|control| (*control, 3)).collect();
+    byte_tokenizer(&controls)
 }
 
 /// Returns whether a grammar accepts an output.
