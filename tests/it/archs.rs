@@ -87,8 +87,8 @@ fn check(name: &str) {
                     text.greedy.len(),
                 ),
             };
-            for chunk in chunks {
-                text.check_chunks(&what, &mut s, *chunk);
+            for &(chunk, rows) in chunks {
+                text.check_chunks(&what, &mut s, chunk, rows);
             }
             text.check_decode(&what, &mut s, rows - decoded);
             text.check_greedy(&what, &mut s, picked);
@@ -142,7 +142,7 @@ fn check_short_chunks(path: &Path, reference: &Reference) {
     let what = format!("{} on {device}, chunks of two", path.display());
     let rows = reference.rows();
     let mut s = session(path, &options);
-    reference.check_chunks(&what, &mut s, (7, rows));
+    reference.check_chunks(&what, &mut s, 7, rows);
     // Truncates, continues with other tokens, truncates again.
     for keep in [rows - 3, rows / 2, 3] {
         s.truncate(keep);
@@ -165,7 +165,7 @@ fn check_long_chunks(path: &Path, reference: &Reference) {
     let mut s = session(path, &options.max_context(96).chunk_tokens(64));
     let what = format!("{} on {device}, long chunks", path.display());
     let rows = reference.rows();
-    reference.check_chunks(&what, &mut s, (64, rows));
+    reference.check_chunks(&what, &mut s, 64, rows);
 }
 
 /// Learned position embeddings limit the context length.

@@ -73,7 +73,7 @@ impl Reference {
     }
 
     /// Compares the last row of every chunk of the first `rows` tokens.
-    pub(crate) fn check_chunks(&self, what: &str, s: &mut Session, (chunk, rows): (usize, usize)) {
+    pub(crate) fn check_chunks(&self, what: &str, s: &mut Session, chunk: usize, rows: usize) {
         let what = format!("{what}: chunks of {chunk}");
         s.reset();
         for (at, tokens) in self.tokens[..rows].chunks(chunk).enumerate() {

@@ -228,7 +228,8 @@ fn parses_no_tool_calls_without_tools() {
 /// Checks random outputs of a grammar: after `prefix`, each is one call or several ones of
 /// `get_weather`. Returns the number of calls.
 fn check_calls(
-    (format, compiled): (&ChatFormat, &CompiledGrammar),
+    format: &ChatFormat,
+    compiled: &CompiledGrammar,
     walker: &mut Walker<'_>,
     prefix: &str,
 ) -> usize {
@@ -281,11 +282,11 @@ fn forced_tool_calls_are_tool_calls() {
         for calls in [one, one.parallel(true)] {
             let grammar = format.forced_tool_calls(calls, &tokenizer).expect(name);
             let compiled = compile(&grammar.expect(name));
-            let count = check_calls((&format, &compiled), &mut walker, "");
+            let count = check_calls(&format, &compiled, &mut walker, "");
             let grammar = format.tool_call_grammar(calls, &tokenizer).expect(name);
             let (triggers, grammar) = grammar.expect(name);
             let compiled = compile(&grammar);
-            let lazy = check_calls((&format, &compiled), &mut walker, &triggers[0]);
+            let lazy = check_calls(&format, &compiled, &mut walker, &triggers[0]);
             *(if calls.parallel {
                 &mut parallel
             } else {

@@ -177,10 +177,10 @@ impl Trace {
         work(session)?;
         let took = self.start.elapsed() - start;
         session.end_timing()?;
-        self.span((HOST, "host"), name, (start, took), &json!({}));
+        self.span(HOST, "host", name, start, took, &json!({}));
         for (table, timings) in session.command_timings()? {
             self.layers(table, &timings, start);
-            self.table(table, &timings, (start, load));
+            self.table(table, &timings, start, load);
         }
         self.commands.add(session, load, self.precision)?;
         Ok(())
@@ -201,17 +201,12 @@ impl Trace {
         }
         for (layer, first, end) in spans {
             let (name, args) = (format!("layer {layer}"), json!({ "table": table.name }));
-            self.span(
-                (DEVICE, "layer"),
-                &name,
-                (start + first, end - first),
-                &args,
-            );
+            self.span(DEVICE, "layer", &name, start + first, end - first, &args);
         }
     }
 
     /// Adds a span per command.
-    fn table(&mut self, table: &Table, timings: &[CommandTiming], (start, load): (Duration, Load)) {
+    fn table(&mut self, table: &Table, timings: &[CommandTiming], start: Duration, load: Load) {
         for (at, timing) in timings.iter().enumerate().filter(|(_, t)| t.runs > 0) {
             let cmd = &table.cmds[at];
             let (bytes, operations) = roofline::work(table, cmd, timing, load);
@@ -224,17 +219,19 @@ impl Trace {
                 "operations": operations,
                 "GB/s": (seconds > 0.0).then(|| bytes / seconds / 1e9),
             });
-            let span = (start + timing.begun, timing.took);
-            let name = roofline::label(table, cmd);
-            self.span((DEVICE, cmd.kernel.op.name()), name, span, &args);
+            let (category, name) = (cmd.kernel.op.name(), roofline::label(table, cmd));
+            let begun = start + timing.begun;
+            self.span(DEVICE, category, name, begun, timing.took, &args);
         }
     }
 
     fn span(
         &mut self,
-        (track, category): (u32, &str),
+        track: u32,
+        category: &str,
         name: &str,
-        (start, took): (Duration, Duration),
+        start: Duration,
+        took: Duration,
         args: &Value,
     ) {
         let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;

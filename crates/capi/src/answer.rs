@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer_piece::{
-    PieceBuffer, TABLA_FINISH_NONE, TablaPiece, TablaStats, TablaTokenCallback,
+    PieceBuffer, Prefill, TABLA_FINISH_NONE, TablaPiece, TablaStats, TablaTokenCallback,
 };
 use super::chat_options::Chat;
 use super::generate::{AnswerOptions, options_of};
@@ -14,7 +14,7 @@ use super::sequence::{SessionState, TablaModel, TablaSession, enter, enter_idle,
 use serde_json::Value as Json;
 use std::ffi::{c_char, c_void};
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tabla::error::bail;
 use tabla::text::{EncodeOptions, SpecialTokens};
 use tabla::{AsSession, Generation, Piece, Result, Session, StartError};
@@ -74,11 +74,10 @@ impl Prompt<'_> {
     }
 
     /// Encodes the prompt and runs the model on the tokens that the sequence does not have yet.
-    /// Returns the number of prompt tokens and the duration.
-    fn prefill(&self, session: &mut Session) -> Result<(usize, Duration)> {
+    fn prefill(&self, session: &mut Session) -> Result<Prefill> {
         let start = Instant::now();
         let (tokens, shared) = match self {
-            Self::Text("") => return Ok((0, Duration::ZERO)),
+            Self::Text("") => return Ok(Prefill::default()),
             Self::Text(text) => {
                 let encode = EncodeOptions::default()
                     .add_special(session.tokens().is_empty())
@@ -94,12 +93,15 @@ impl Prompt<'_> {
             }
         };
         session.prefill(&tokens[shared..])?;
-        Ok((tokens.len(), start.elapsed()))
+        Ok(Prefill {
+            tokens: tokens.len(),
+            took: start.elapsed(),
+        })
     }
 }
 
 /// The result of [`Prompt::prefill`] and the answer, or the session.
-type Started<S> = Result<((usize, Duration), Generation<S>), Box<StartError<S>>>;
+type Started<S> = Result<(Prefill, Generation<S>), Box<StartError<S>>>;
 
 /// Starts an answer to a prompt. On failure, removes the text of the prompt from the sequence.
 fn begin<S: AsSession>(mut session: S, prompt: &Prompt<'_>, options: &AnswerOptions) -> Started<S> {
@@ -112,7 +114,9 @@ fn begin<S: AsSession>(mut session: S, prompt: &Prompt<'_>, options: &AnswerOpti
         Ok((prefilled, options))
     });
     let started = match prefilled {
-        Ok((prompt, options)) => Generation::new(session, &options).map(|answer| (prompt, answer)),
+        Ok((prefill, options)) => {
+            Generation::new(session, &options).map(|answer| (prefill, answer))
+        }
         Err(error) => Err(Box::new(StartError { error, session })),
     };
     started.map_err(|mut failed| {
@@ -143,14 +147,14 @@ pub(super) unsafe fn generate(
         false => unsafe { size_of_struct(stats, "stats") }?,
     };
     let c_stats = with_session(session, |session| {
-        let (prompt, mut answer) = begin(session, prompt, &options).map_err(|e| e.error)?;
+        let (prefill, mut answer) = begin(session, prompt, &options).map_err(|e| e.error)?;
         while let Some(piece) = answer.next_piece()? {
             if caller.call(&piece).is_break() {
                 answer.stop()?;
                 break;
             }
         }
-        Ok(TablaStats::of(prompt, &answer.stats()))
+        Ok(TablaStats::of(prefill, &answer.stats()))
     })?;
     if size > 0 {
         // SAFETY: the caller's struct has `size` bytes.
@@ -248,7 +252,7 @@ pub(super) unsafe fn begin_pieces(
     // SAFETY: guaranteed by the caller.
     let options = unsafe { options.answer() }?;
     enter_idle(session, |inner| {
-        inner.buffer.prompt = inner.start(|session| begin(session, prompt, &options))?;
+        inner.buffer.prefill = inner.start(|session| begin(session, prompt, &options))?;
         inner.buffer.stats = None;
         Ok(())
     })
@@ -301,7 +305,7 @@ fn close(inner: &mut SessionState) -> i32 {
     let Some(stats) = inner.end() else {
         return TABLA_FINISH_NONE;
     };
-    let stats = TablaStats::of(inner.buffer.prompt, &stats);
+    let stats = TablaStats::of(inner.buffer.prefill, &stats);
     inner.buffer.stats = Some(stats);
     stats.finish
 }
@@ -337,10 +341,10 @@ pub unsafe extern "C" fn tabla_session_stats(
         // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(stats, "stats") }?;
         let c_stats = enter(session, |inner| {
-            let prompt = inner.buffer.prompt;
+            let prefill = inner.buffer.prefill;
             let current = inner.answer.as_ref().map(|answer| TablaStats {
                 finish: TABLA_FINISH_NONE,
-                ..TablaStats::of(prompt, &answer.stats())
+                ..TablaStats::of(prefill, &answer.stats())
             });
             let Some(stats) = current.or(inner.buffer.stats) else {
                 bail!(

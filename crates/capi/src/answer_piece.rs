@@ -99,13 +99,21 @@ pub struct TablaStats {
     pub accepted_tokens: u32,
 }
 
+/// Processing of a prompt.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Prefill {
+    /// Number of prompt tokens.
+    pub(super) tokens: usize,
+    pub(super) took: Duration,
+}
+
 /// Memory that the last piece points to, and statistics of the answer.
 #[derive(Default)]
 pub(super) struct PieceBuffer {
     text: Vec<u8>,
     top_logprobs: Vec<TablaLogprob>,
-    /// Number of prompt tokens of the answer in progress, and the duration of prefill.
-    pub(super) prompt: (usize, Duration),
+    /// That of the answer in progress.
+    pub(super) prefill: Prefill,
     /// Statistics of the last answer.
     pub(super) stats: Option<TablaStats>,
 }
@@ -199,11 +207,11 @@ impl TablaStats {
         accepted_tokens: 0,
     };
 
-    pub(super) fn of(prompt: (usize, Duration), stats: &Stats) -> Self {
+    pub(super) fn of(prefill: Prefill, stats: &Stats) -> Self {
         Self {
             struct_size: 0,
-            prompt_tokens: u32::try_from(prompt.0).unwrap_or(u32::MAX),
-            prompt_ms: prompt.1.as_secs_f64() * 1e3,
+            prompt_tokens: u32::try_from(prefill.tokens).unwrap_or(u32::MAX),
+            prompt_ms: prefill.took.as_secs_f64() * 1e3,
             predicted_ms: stats.took.as_secs_f64() * 1e3,
             tokens: stats.tokens,
             finish: stats.finish.map_or(TABLA_FINISH_NONE, finish_code),

@@ -1,7 +1,7 @@
 //! Functions of a batch: answers to many prompts, read by one thread.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::answer_piece::{PieceBuffer, TablaPiece, TablaStats};
+use super::answer_piece::{PieceBuffer, Prefill, TablaPiece, TablaStats};
 use super::exclusive::Exclusive;
 use super::generate::options_of;
 use super::guard::{TablaStatus, guard, guard_value};
@@ -145,8 +145,11 @@ fn next(inner: &mut BatchState) -> Result<TablaPiece> {
     let piece = match next.event {
         BatchEvent::Piece(piece) => inner.buffer.piece(&piece),
         BatchEvent::End(stats, _) => {
-            let prompt = inner.prompts.remove(&request).unwrap_or(0);
-            let stats = TablaStats::of((prompt, Duration::ZERO), &stats);
+            let prefill = Prefill {
+                tokens: inner.prompts.remove(&request).unwrap_or(0),
+                took: Duration::ZERO,
+            };
+            let stats = TablaStats::of(prefill, &stats);
             inner.last = Some(stats);
             TablaPiece::end(stats.finish)
         }

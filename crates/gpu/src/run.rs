@@ -33,7 +33,8 @@ impl EncodedExecutor {
     /// Encodes commands with the bindings and parameters of their table.
     fn encode<'a>(
         &self,
-        (bindings, params): (&EncodedBindings, &[u8]),
+        bindings: &EncodedBindings,
+        params: &[u8],
         commands: impl Iterator<Item = &'a Command>,
         timer: Option<&EncodedTimer>,
     ) -> wgpu::CommandBuffer {
@@ -69,8 +70,8 @@ impl EncodedExecutor {
     /// Replays a range once, waits for it, and records the time of each command.
     fn run_timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
         let (program, info, commands) = in_table(&self.programs, table, cmds)?;
-        let of = (&program.bindings, &*info.params);
-        let work = self.encode(of, commands.iter(), self.timer.as_ref());
+        let bindings = &program.bindings;
+        let work = self.encode(bindings, &info.params, commands.iter(), self.timer.as_ref());
         let submitted = Instant::now();
         self.device.queue.submit([work]);
         if let Some(timer) = &mut self.timer {
@@ -80,7 +81,7 @@ impl EncodedExecutor {
                 device, readback, ..
             } = self;
             readback.read(device, &timer.resolved, 0, bytes)?;
-            timer.timings.add((table, cmds), submitted, ticks);
+            timer.timings.add(table, cmds, submitted, ticks);
         }
         self.device.check()
     }
@@ -135,8 +136,8 @@ impl Executor for EncodedExecutor {
         // The next replay is encoded while the device executes the previous one.
         for _ in 0..times {
             let commands = cmds.ranges().flat_map(|range| &program.commands[at][range]);
-            let of = (&program.bindings, &*program.tables[at].params);
-            let work = self.encode(of, commands, None);
+            let params = &program.tables[at].params;
+            let work = self.encode(&program.bindings, params, commands, None);
             self.device.queue.submit([work]);
         }
         self.device.check()

@@ -60,7 +60,8 @@ impl Timings {
     /// The time of overlapping commands is counted for the one that finishes last.
     pub(super) fn add(
         &mut self,
-        (table, cmds): (usize, &Range<usize>),
+        table: usize,
+        cmds: &Range<usize>,
         submitted: Instant,
         ticks: &[u64],
     ) {
@@ -89,8 +90,8 @@ mod tests {
         timings.begin(&[0, 3]);
         let epoch = timings.start.expect("timing is enabled");
         let submitted = epoch + Duration::from_nanos(100);
-        timings.add((1, &(1..3)), submitted, &[250, 5, 6]);
-        timings.add((1, &(2..3)), submitted, &[1, 2]);
+        timings.add(1, &(1..3), submitted, &[250, 5, 6]);
+        timings.add(1, &(2..3), submitted, &[1, 2]);
         let nanos = |at: usize| {
             let timing = timings.of(1)[at];
             (timing.runs, timing.took.as_nanos(), timing.begun.as_nanos())

@@ -45,7 +45,7 @@ fn upload(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> 
     for entry in arena.entries() {
         match entry.id {
             BufferId::Weight(index, first) => {
-                weight(&mut stream, entry, tensors, (index, first))?;
+                weight(&mut stream, entry, tensors, index, first)?;
             }
             BufferId::Constant(i) => constant(&mut stream, entry, tensors.constant(i))?,
             _ => {}
@@ -60,7 +60,8 @@ fn weight(
     stream: &mut Stream<'_>,
     entry: &Entry,
     tensors: &dyn Tensors,
-    (index, first): (u32, u32),
+    index: u32,
+    first: u32,
 ) -> Result<()> {
     let slot = &entry.slot;
     let matrix = full_matrix(slot, tensors, index)?;

@@ -119,13 +119,13 @@ mod tests {
         bytes.collect()
     }
 
-    /// Compares each element with its formula: number `i` of the tensor, with a scale and bias per
-    /// group of two rows and 64 columns.
-    fn check((dtype, biases): (DType, bool), number: impl Fn(&[u8], usize) -> f32) {
+    /// Compares each element with its formula: number `i` of the tensor, with a scale per group of two
+    /// rows and 64 columns, and with a bias per group if there is a first one.
+    fn check(dtype: DType, first_bias: Option<f32>, number: impl Fn(&[u8], usize) -> f32) {
         let codes = bytes(usize::try_from(dtype.bytes((ROWS * COLS) as u64).unwrap()).unwrap());
         let group = |i: usize| (i / COLS / 2) * (COLS / 64) + i % COLS / 64;
         let scale = |i| group(i) as f32 * 0.25 + 1.0;
-        let bias = |i| if biases { group(i) as f32 - 7.0 } else { 0.0 };
+        let bias = |i| first_bias.map_or(0.0, |first| first + group(i) as f32);
         let list = |of: &dyn Fn(usize) -> f32| -> Vec<u8> {
             let groups = (0..ROWS / 2).flat_map(|r| (0..COLS / 64).map(move |c| (2 * r, 64 * c)));
             groups
@@ -138,7 +138,7 @@ mod tests {
             scales: Some(Scales {
                 float: DType::F32,
                 bytes: &scales,
-                biases: if biases { &offsets } else { &[] },
+                biases: first_bias.map_or(&[][..], |_| &offsets),
                 group: [2, 64],
             }),
             rows: ROWS,
@@ -168,7 +168,7 @@ mod tests {
             (DType::Affine8, 8),
         ];
         for (dtype, bits) in types {
-            check((dtype, true), |codes, i| {
+            check(dtype, Some(-7.0), |codes, i| {
                 let bit = |n: usize| u32::from(codes[n / 8] >> (n % 8) & 1);
                 (0..bits).map(|k| (bit(i * bits + k) << k) as f32).sum()
             });
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn decodes_e2m1() {
-        check((DType::E2m1, false), |codes, i| {
+        check(DType::E2m1, None, |codes, i| {
             let code = codes[i / 2] >> (i % 2 * 4) & 15;
             let (exponent, mantissa) = (i32::from(code >> 1 & 3), f32::from(code & 1));
             let magnitude = match exponent {
@@ -190,10 +190,10 @@ mod tests {
 
     #[test]
     fn decodes_int8_and_ternary() {
-        check((DType::I8, false), |codes, i| {
+        check(DType::I8, None, |codes, i| {
             f32::from(codes[i].cast_signed())
         });
-        check((DType::Ternary, false), |codes, i| {
+        check(DType::Ternary, None, |codes, i| {
             let (r, c) = (i / COLS, i % COLS);
             let code = codes[r % (ROWS / 4) * COLS + c] >> (r / (ROWS / 4) * 2) & 3;
             f32::from(code) - 1.0

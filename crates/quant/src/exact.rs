@@ -179,7 +179,8 @@ fn exact_f16(x: f32) -> Option<f16> {
 fn fp4_row<'a>(
     m: &Matrix<'a>,
     row: usize,
-    (float, group): (DType, usize),
+    float: DType,
+    group: usize,
 ) -> Option<(&'a [u8], &'a [u8])> {
     let scales = m.scales?;
     let count = m.cols / group;
@@ -188,7 +189,7 @@ fn fp4_row<'a>(
 }
 
 fn mxfp4_row(m: &Matrix<'_>, row: usize, bytes: &mut Vec<u8>) -> bool {
-    let Some((pairs, scales)) = fp4_row(m, row, (DType::E8m0, mxfp4::ELEMENTS)) else {
+    let Some((pairs, scales)) = fp4_row(m, row, DType::E8m0, mxfp4::ELEMENTS) else {
         return false;
     };
     for (pairs, scale) in pairs.as_chunks().0.iter().zip(scales) {
@@ -198,7 +199,7 @@ fn mxfp4_row(m: &Matrix<'_>, row: usize, bytes: &mut Vec<u8>) -> bool {
 }
 
 fn nvfp4_row(m: &Matrix<'_>, row: usize, bytes: &mut Vec<u8>) -> bool {
-    let Some((pairs, scales)) = fp4_row(m, row, (DType::E4m3, GROUP)) else {
+    let Some((pairs, scales)) = fp4_row(m, row, DType::E4m3, GROUP) else {
         return false;
     };
     // The scales of blocks have no sign and no NaN.
@@ -221,8 +222,7 @@ mod tests {
 
     /// Encodes a row of codes with a scale and a bias per 32 columns, and compares the values. Returns whether
     /// the type is exact.
-    fn check(dtype: DType, to: DType, floats: (DType, &[f32], &[f32])) -> bool {
-        let (float, scales, biases) = floats;
+    fn check(dtype: DType, to: DType, float: DType, scales: &[f32], biases: &[f32]) -> bool {
         let len = usize::try_from(dtype.bytes(COLS as u64).unwrap()).unwrap();
         let codes: Vec<u8> = (0..len)
             .map(|i| (i * i * 31 + i * 7).to_le_bytes()[0])
@@ -264,8 +264,9 @@ mod tests {
     }
 
     /// Returns the first type that is exact.
-    fn first(dtype: DType, floats: (DType, &[f32], &[f32])) -> Option<DType> {
-        EXACT_TYPES.into_iter().find(|to| check(dtype, *to, floats))
+    fn first(dtype: DType, float: DType, scales: &[f32], biases: &[f32]) -> Option<DType> {
+        let mut all = EXACT_TYPES.into_iter();
+        all.find(|to| check(dtype, *to, float, scales, biases))
     }
 
     #[test]
@@ -273,8 +274,7 @@ mod tests {
         // 1 + 2^-10 has all bits of an f16.
         let scales = [1.0 + 1.0 / 1024.0, -0.5, 0.0];
         let zeros = |zero: f32| scales.map(|scale| -zero * scale);
-        let float = (DType::F32, &scales[..]);
-        let of = |dtype, zero| first(dtype, (float.0, float.1, &zeros(zero)));
+        let of = |dtype, zero| first(dtype, DType::F32, &scales, &zeros(zero));
         assert_eq!(of(DType::Affine4, 8.0), Some(DType::Q4_0));
         assert_eq!(of(DType::Affine3, 4.0), Some(DType::Q4_0));
         assert_eq!(of(DType::Affine2, 2.0), Some(DType::Q4_0));
@@ -285,13 +285,16 @@ mod tests {
         assert_eq!(of(DType::Affine6, 32.0), Some(DType::Q8_0));
         assert_eq!(of(DType::Affine8, 128.0), Some(DType::Q8_0));
         assert_eq!(of(DType::Affine8, 64.0), None);
-        assert_eq!(first(DType::I8, (float.0, float.1, &[])), Some(DType::Q8_0));
+        assert_eq!(
+            first(DType::I8, DType::F32, &scales, &[]),
+            Some(DType::Q8_0)
+        );
     }
 
     #[test]
     fn affine_codes_become_blocks_with_minima() {
         let (scales, biases) = ([0.25, 0.75], [0.1, -3.0]);
-        let of = |dtype, float| first(dtype, (float, &scales, &biases));
+        let of = |dtype, float| first(dtype, float, &scales, &biases);
         assert_eq!(of(DType::Affine4, DType::F16), Some(DType::Q4_1));
         assert_eq!(of(DType::Affine5, DType::F16), Some(DType::Q5_1));
         assert_eq!(of(DType::Affine8, DType::F16), None);
@@ -303,12 +306,12 @@ mod tests {
     fn scales_beyond_f16_are_not_exact() {
         for scale in [65536.0, 1e-8, 1.0 + f32::EPSILON] {
             let biases = [-8.0 * scale];
-            let found = first(DType::Affine4, (DType::F32, &[scale], &biases));
+            let found = first(DType::Affine4, DType::F32, &[scale], &biases);
             assert_eq!(found, None, "{scale}");
         }
         // A scale of zero has no zero point.
-        let zero = (DType::F32, &[0.0][..], &[1.5][..]);
-        assert_eq!(first(DType::Affine4, zero), Some(DType::Q4_1));
+        let found = first(DType::Affine4, DType::F32, &[0.0], &[1.5]);
+        assert_eq!(found, Some(DType::Q4_1));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl JsonParts {
     }
 
     /// Object of the format `verbose_json`, with the names of task and language.
-    pub(crate) fn finish_verbose(self, (task, language): (&str, &str), duration: f64) -> String {
+    pub(crate) fn finish_verbose(self, task: &str, language: &str, duration: f64) -> String {
         let mut object = json!({
             "task": task,
             "language": language,
@@ -139,7 +139,7 @@ mod tests {
         let words = r#""words":[{"word":"\"So\"","start":7.74,"end":8.1,"probability":0.5}],"#;
         for (mut parts, words) in [(JsonParts::default(), ""), (JsonParts::with_words(), words)] {
             parts.push(&segment());
-            let found = parts.finish_verbose(("transcribe", "english"), 10.75);
+            let found = parts.finish_verbose("transcribe", "english", 10.75);
             assert_eq!(found, format!("{start}{SEGMENT}],{words}{end}\n"));
         }
     }
@@ -151,7 +151,7 @@ mod tests {
             avg_logprob: f64::NAN,
             ..segment()
         });
-        let found = parts.finish_verbose(("", ""), f64::INFINITY);
+        let found = parts.finish_verbose("", "", f64::INFINITY);
         let value: Value = serde_json::from_str(&found).unwrap();
         assert!(value["segments"][0]["avg_logprob"].is_null());
         assert!(value["duration"].is_null());

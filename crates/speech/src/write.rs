@@ -192,8 +192,8 @@ impl Writer {
         match self.format {
             Format::Json => json.finish(duration),
             Format::VerboseJson => {
-                let names = (self.header.task.name(), self.header.language.name);
-                json.finish_verbose(names, duration)
+                let Header { task, language, .. } = &self.header;
+                json.finish_verbose(task.name(), language.name, duration)
             }
             Format::Text | Format::Srt | Format::Vtt | Format::Tsv | Format::Lrc => String::new(),
         }

@@ -293,7 +293,8 @@ impl Tokenizer {
                     text,
                     Position::Continuation,
                     deadline,
-                    (&mut scratch, &mut ids),
+                    &mut scratch,
+                    &mut ids,
                 )?,
             }
         }
@@ -322,7 +323,7 @@ impl Tokenizer {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
                 Fragment::Text(text) => {
-                    self.encode_fragment(text, position, deadline, (&mut scratch, &mut *ids))?;
+                    self.encode_fragment(text, position, deadline, &mut scratch, ids)?;
                 }
             }
             position = Position::Later;
@@ -348,7 +349,8 @@ impl Tokenizer {
         text: &str,
         mut position: Position,
         deadline: Deadline,
-        (scratch, ids): (&mut Scratch, &mut Vec<u32>),
+        scratch: &mut Scratch,
+        ids: &mut Vec<u32>,
     ) -> Result<()> {
         let Some(specials) = &self.normalized_specials else {
             return steps::pre_tokenize(&self.steps, text, position, deadline, |word| {

@@ -46,7 +46,7 @@ pub(super) fn rope_kv(device: &Device) -> f64 {
                     half_split,
                     magnitude: 1.5,
                 };
-                worst = rope_kv_case(device, (at, rope), position, cache).max(worst);
+                worst = rope_kv_case(device, at, rope, position, cache).max(worst);
             }
         }
     }
@@ -85,7 +85,7 @@ fn rotated(head_dim: u32, rope: Rope, x: &[f32], position: u32) -> Vec<f64> {
     out
 }
 
-fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache: DType) -> f64 {
+fn rope_kv_case(device: &Device, at: Heads, rope: Rope, position: u32, cache: DType) -> f64 {
     let (d, heads, kv_heads) = (
         at.head_dim as usize,
         at.heads as usize,
@@ -188,18 +188,22 @@ pub(super) fn attention(device: &Device) -> f64 {
         for (cache, softcap) in caches {
             let is_possible = cache != DType::Q8_0 || head_dim % 64 == 0;
             let parts = [0, 64, 256].into_iter().filter(|_| is_possible);
-            all.extend(parts.map(|part| ((at, softcap, part), position, cache)));
+            all.extend(parts.map(|part| (at, softcap, part, position, cache)));
         }
     }
     let step = if is_gpu_slow() { 5 } else { 1 };
     let cases = all.into_iter().step_by(step);
-    let errors = cases.map(|(how, position, cache)| attention_case(device, how, position, cache));
+    let errors = cases.map(|(at, softcap, part, position, cache)| {
+        attention_case(device, at, softcap, part, position, cache)
+    });
     errors.fold(0.0, f64::max)
 }
 
 fn attention_case(
     device: &Device,
-    (at, softcap, part): (Heads, f32, u32),
+    at: Heads,
+    softcap: f32,
+    part: u32,
     position: u32,
     cache: DType,
 ) -> f64 {

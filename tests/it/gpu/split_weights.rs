@@ -35,9 +35,9 @@ fn split_weights_give_the_same_bits() {
                 binding_bytes_max: (profile.weight_bytes)(dtype, 70, COLS),
                 ..profile.clone()
             };
-            let one = results(&device, profile, [1, 1], &weights, (tokens, ops));
+            let one = results(&device, profile, [1, 1], &weights, tokens, ops);
             let counts = [PARTS, EXPERTS as usize];
-            let many = results(&device, &small, counts, &weights, (tokens, ops));
+            let many = results(&device, &small, counts, &weights, tokens, ops);
             for ((name, one), (_, many)) in one.iter().zip(&many) {
                 let differ = one.iter().zip(many).position(|(a, b)| a != b);
                 assert_eq!(differ, None, "{dtype}, {name:?} of {tokens} tokens");
@@ -128,7 +128,8 @@ fn results(
     profile: &Profile,
     [of_rows, of_experts]: [usize; 2],
     weights: &[Weight],
-    (tokens, ops): (u32, usize),
+    tokens: u32,
+    ops: usize,
 ) -> Vec<(Op, Vec<u8>)> {
     let mut fixture = Fixture::with(device, profile, shape(tokens), weights.to_vec(), emit);
     let (one, added, experts) = match tokens {

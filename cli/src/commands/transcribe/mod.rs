@@ -76,7 +76,7 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
     if at_once > 1 {
         let bar = Progress::new(&format!("{} recordings", args.files.len()), 0);
         return parallel::run(outputs, at_once, &cancel, |(file, mut output)| {
-            Recording::new((file, &args.raw), new()?, &bar).transcribe(&mut output)
+            Recording::new(file, &args.raw, new()?, &bar).transcribe(&mut output)
         });
     }
     for (file, mut output) in outputs {
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
         let interrupt = (!file.is_stdin()).then(|| cancel.clone());
         terminal::catch_interrupt(interrupt)?;
         let bar = Progress::new(&file.to_string(), 0);
-        Recording::new((file, &args.raw), new()?, &bar).transcribe(&mut output)?;
+        Recording::new(file, &args.raw, new()?, &bar).transcribe(&mut output)?;
     }
     Ok(())
 }

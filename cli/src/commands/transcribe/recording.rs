@@ -20,7 +20,8 @@ pub(super) struct Recording<'a> {
 impl<'a> Recording<'a> {
     /// A recording that adds its seconds to the progress bar.
     pub(super) fn new(
-        (file, raw): (&'a Input, &'a RawArgs),
+        file: &'a Input,
+        raw: &'a RawArgs,
         transcription: Transcription,
         bar: &'a Progress,
     ) -> Self {

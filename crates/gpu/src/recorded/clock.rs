@@ -68,8 +68,10 @@ impl RecordedTimer {
         &mut self,
         context: &Context,
         bindings: &RecordedBindings,
-        (table_index, table): (usize, &Table),
-        (range, commands): (&Range<usize>, &[Command]),
+        table_index: usize,
+        table: &Table,
+        range: &Range<usize>,
+        commands: &[Command],
     ) -> Result<()> {
         let recorder = Recorder {
             context,
@@ -93,7 +95,7 @@ impl RecordedTimer {
                 .get_query_pool_results(self.timestamps, 0, ticks, flags)
         };
         context.check("timestamps", read)?;
-        self.timings.add((table_index, range), submitted, ticks);
+        self.timings.add(table_index, range, submitted, ticks);
         Ok(())
     }
 }

@@ -119,7 +119,8 @@ impl Layouts {
     pub(super) fn bind(
         &self,
         context: &Context,
-        (pipelines, all): (Vec<Pipeline>, &[Bindings]),
+        pipelines: Vec<Pipeline>,
+        all: &[Bindings],
         buffers: [&Buffers; 2],
     ) -> Result<RecordedBindings> {
         let count = |n: usize| u32::try_from(n).expect("tables are small");
@@ -233,7 +234,8 @@ pub(super) fn pipeline(
     layouts: &Layouts,
     options: &Options<'_>,
     cache: vk::PipelineCache,
-    (kernel, source): (KernelId, &KernelSource),
+    kernel: KernelId,
+    source: &KernelSource,
 ) -> Result<vk::Pipeline> {
     let (words, entry) = spirv::compile(source, options).map_err(|e| {
         Error::new(

@@ -15,16 +15,17 @@ use tabla_core::op::table::KernelId;
 
 pub(super) type RecordedTables = LinkedTables<RecordedBindings>;
 
-/// Links a program, which shares the buffers of `linked`. Returns its tables and its own buffers.
+/// Links a program, which shares the buffers of the tables linked before. Returns its tables and its own buffers.
 pub(super) fn link(
     context: &Context,
     program: Program,
-    linked: (&Arena, &Buffers),
+    linked_arena: &Arena,
+    linked_buffers: &Buffers,
 ) -> Result<(RecordedTables, Buffers)> {
     let device = &context.device;
     let kernels = RecordedKernels::of(device)?;
     let plan = LinkPlan::new(program)?;
-    let fill = || create_arena(device, &plan.program, linked.0);
+    let fill = || create_arena(device, &plan.program, linked_arena);
     let (pipelines, arena) = compile(device, kernels, &plan.kernels, fill)?;
     let guard = context.lock()?;
     let buffers = arena.entries().iter().map(|entry| {
@@ -32,10 +33,10 @@ pub(super) fn link(
         Ok((entry.id, (buffer, entry.buffer.size())))
     });
     let buffers = buffers.collect::<Result<Buffers>>()?;
-    let all = [&buffers, linked.1];
+    let all = [&buffers, linked_buffers];
     let bindings = kernels
         .layouts
-        .bind(context, (pipelines, &plan.bindings), all)?;
+        .bind(context, pipelines, &plan.bindings, all)?;
     drop(guard);
     Ok((plan.finish(bindings, arena), buffers))
 }
@@ -59,7 +60,7 @@ fn compile(
     let file = PipelineCacheFile::read(device);
     let cache = kernels::create_cache(context, &file);
     let make = |kernel: KernelId, text: &_| {
-        let pipeline = kernels::pipeline(context, layouts, &options, cache, (kernel, text))?;
+        let pipeline = kernels::pipeline(context, layouts, &options, cache, kernel, text)?;
         Ok((pipeline, layouts.pipelines[kernel.op.operands().len()]))
     };
     let made = pipelines::compile(device, &missing, &make, fill);

@@ -50,8 +50,7 @@ struct RecordedExecutor {
 /// Links tables to a device whose queue is shared with wgpu.
 pub(super) fn link(device: &Device, program: Program) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
-    let none = (&Arena::default(), &Buffers::new());
-    let (mut tables, buffers) = link::link(&context, program, none)?;
+    let (mut tables, buffers) = link::link(&context, program, &Arena::default(), &Buffers::new())?;
     let count = tables.commands.len();
     Ok(Box::new(RecordedExecutor {
         recordings: Recordings::new(&context)?,
@@ -76,8 +75,7 @@ impl Executor for RecordedExecutor {
 
     fn add_tables(&mut self, program: Program) -> Result<usize> {
         reject_empty(&program)?;
-        let linked = (&self.arena, &self.buffers);
-        let (tables, buffers) = link::link(&self.context, program, linked)?;
+        let (tables, buffers) = link::link(&self.context, program, &self.arena, &self.buffers)?;
         self.arena.add(&tables.arena);
         for (id, buffer) in buffers {
             // The arena has the buffers that the host may read and write.
@@ -113,8 +111,8 @@ impl Executor for RecordedExecutor {
             self.ring.submit(&self.context, &[], 0)?;
             for range in (0..times).flat_map(|_| cmds.ranges()) {
                 let (program, info, commands) = in_table(&self.programs, table, &range)?;
-                let of = (table, info);
-                timer.replay(&self.context, &program.bindings, of, (&range, commands))?;
+                let bindings = &program.bindings;
+                timer.replay(&self.context, bindings, table, info, &range, commands)?;
             }
             return Ok(());
         }
@@ -131,9 +129,9 @@ impl Executor for RecordedExecutor {
                 Some(existing) => existing,
                 None => {
                     let (program, info, commands) = in_table(&self.programs, table, &range)?;
-                    let (key, of) = ((table, range), (info, commands));
+                    let (context, bindings) = (&self.context, &program.bindings);
                     self.recordings
-                        .record(&self.context, &program.bindings, key, of)?
+                        .record(context, bindings, table, range, info, commands)?
                 }
             };
         }
@@ -144,16 +142,14 @@ impl Executor for RecordedExecutor {
         let _guard = self.context.lock()?;
         let entry = self.arena.writable(buffer, offset, bytes.len())?;
         let (buffer, _) = self.buffers[&entry.id];
-        self.ring
-            .write(&self.context, (buffer, offset as u64), bytes)
+        self.ring.write(&self.context, buffer, offset as u64, bytes)
     }
 
     fn read(&mut self, buffer: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let _guard = self.context.lock()?;
         let entry = self.arena.range(buffer, offset, bytes.len())?;
         let (buffer, _) = self.buffers[&entry.id];
-        self.ring
-            .read(&self.context, (buffer, offset as u64), bytes)
+        self.ring.read(&self.context, buffer, offset as u64, bytes)
     }
 
     fn duplicate(&mut self, buffer: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {

@@ -128,8 +128,10 @@ impl Recordings {
         &mut self,
         context: &Context,
         bindings: &RecordedBindings,
-        (table_index, range): (usize, Range<usize>),
-        (table, commands): (&Table, &[Command]),
+        table_index: usize,
+        range: Range<usize>,
+        table: &Table,
+        commands: &[Command],
     ) -> Result<vk::CommandBuffer> {
         let buffer = self.free.pop().expect("`has_space` was checked");
         let cmds = table.cmds[range.clone()].iter().zip(commands);

@@ -85,7 +85,8 @@ impl Ring {
     pub(super) fn write(
         &mut self,
         context: &Context,
-        (target, mut offset): (vk::Buffer, u64),
+        target: vk::Buffer,
+        mut offset: u64,
         bytes: &[u8],
     ) -> Result<()> {
         for chunk in bytes.chunks(INLINE_BYTES) {
@@ -136,7 +137,8 @@ impl Ring {
     pub(super) fn read(
         &mut self,
         context: &Context,
-        (buffer, mut offset): (vk::Buffer, u64),
+        buffer: vk::Buffer,
+        mut offset: u64,
         bytes: &mut [u8],
     ) -> Result<()> {
         for chunk in bytes.chunks_mut(READ_BYTES) {

@@ -99,7 +99,7 @@ pub(crate) async fn create(
         run: generation,
         ..
     } = {
-        let started = generation::start(&app, &context, (name.as_deref(), count), build).await;
+        let started = generation::start(&app, &context, name.as_deref(), count, build).await;
         started.map_err(|error| error.prompt_field("messages"))?
     };
     context.memory.release();
@@ -142,7 +142,7 @@ impl ChatFields {
             Some(choice) => parse_choice(field, choice, &mut tools)?,
             None => ToolChoice::Auto,
         };
-        tools::check(&tools, (field, &tool_choice), tools_max)?;
+        tools::check(&tools, field, &tool_choice, tools_max)?;
         let Some(messages) = &self.messages else {
             return Err(ApiError::field("messages", "expected a list of messages"));
         };

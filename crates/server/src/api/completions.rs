@@ -211,7 +211,7 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Json) -> ApiResu
     let mut warnings = Vec::new();
     options.grammar = answer_grammar::compile(model, &format, &mut warnings)?;
     let field = InputField::of("prompt", parsed.prompt.as_ref());
-    let mut prompts = prompts(model, ("prompt", parsed.prompt.as_ref()))?;
+    let mut prompts = prompts(model, "prompt", parsed.prompt.as_ref())?;
     if let Some(suffix) = parsed.suffix.as_deref().filter(|suffix| !suffix.is_empty()) {
         for prompt in &mut prompts {
             *prompt = infill(model, prompt, "suffix", suffix)?;
@@ -232,7 +232,8 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Json) -> ApiResu
 /// vocabulary specifies; nothing is added to ids.
 pub(crate) fn prompts(
     model: &Loaded,
-    (name, prompt): (&'static str, Option<&Value>),
+    name: &'static str,
+    prompt: Option<&Value>,
 ) -> ApiResult<Vec<Vec<u32>>> {
     let field = InputField::of(name, prompt);
     let one = |(at, prompt): (usize, &Value)| match prompt {

@@ -26,7 +26,8 @@ pub(crate) struct Started {
 pub(crate) async fn start<F>(
     app: &App,
     context: &RequestContext,
-    (model, choices): (Option<&str>, u32),
+    model: Option<&str>,
+    choices: u32,
     build: F,
 ) -> ApiResult<Started>
 where

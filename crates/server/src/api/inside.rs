@@ -216,7 +216,7 @@ pub(crate) async fn activations(
     let slot = lease.admit()?.pass_slot(context.deadline).await;
     Blocking::new(&lease)
         .run(move |model, session| {
-            let tokens = prompts(model, ("input", parsed.input.as_ref()))?;
+            let tokens = prompts(model, "input", parsed.input.as_ref())?;
             let [tokens] = tokens.as_slice() else {
                 return Err(ApiError::field(
                     "input",

@@ -83,7 +83,7 @@ pub(crate) async fn completion(
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
     answer(app, context, bytes, "prompt", |model, parsed| {
-        let mut prompts = prompts(model, ("prompt", parsed.prompt.as_ref()))?;
+        let mut prompts = prompts(model, "prompt", parsed.prompt.as_ref())?;
         match (prompts.pop(), prompts.is_empty()) {
             (Some(prompt), true) => Ok(prompt),
             _ => Err(ApiError::field(

@@ -201,7 +201,7 @@ pub(crate) async fn score(
     let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let work = Blocking::new(&lease);
     work.run(move |lease, session| {
-        let prompt = prompts(lease, ("prompt", parsed.prompt.as_ref()))?;
+        let prompt = prompts(lease, "prompt", parsed.prompt.as_ref())?;
         let [prompt] = prompt.as_slice() else {
             return Err(ApiError::field(
                 "prompt",

@@ -45,7 +45,7 @@ pub(crate) struct PassSlot {
 
 impl Admission {
     /// Creates the queue of a model. Of the slots, `pass_slots` are for work other than generations.
-    pub(crate) fn new((slot_count, pass_slots): (usize, usize), waiting_max: usize) -> Arc<Self> {
+    pub(crate) fn new(slot_count: usize, pass_slots: usize, waiting_max: usize) -> Arc<Self> {
         Arc::new(Self {
             slots: Arc::new(Semaphore::new(slot_count)),
             pass_slots: Arc::new(Semaphore::new(pass_slots)),

@@ -91,15 +91,14 @@ impl Tool {
     }
 }
 
-/// Checks the number of tools and the choice of a field.
-pub(crate) fn check(tools: &[Tool], choice: (&str, &ToolChoice), max: usize) -> ApiResult<()> {
+/// Checks the number of tools and the choice in `field`.
+pub(crate) fn check(tools: &[Tool], field: &str, choice: &ToolChoice, max: usize) -> ApiResult<()> {
     if tools.len() > max {
         let message = format!("expected at most {max} tools, got {}", tools.len());
         return Err(ApiError::field("tools", message));
     }
     let bytes = tools.iter().map(|tool| value_bytes(&tool.parameters));
     check_schema_bytes("tools", bytes.sum())?;
-    let (field, choice) = choice;
     match choice {
         ToolChoice::Named(name) if !tools.iter().any(|tool| tool.name == *name) => {
             let message = format!("the tool {name:?} is not in tools");

@@ -160,11 +160,11 @@ async fn read_body(
         true => (Content::Form, app.limits.audio_bytes),
         false => (Content::Json, app.limits.body_bytes),
     };
-    let content = (content, limit);
     read(
         &parts.headers,
         body,
         content,
+        limit,
         app.limits.body_time,
         &context.memory,
     )

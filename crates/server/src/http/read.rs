@@ -22,7 +22,8 @@ pub(crate) enum Content {
 pub(crate) async fn read(
     headers: &HeaderMap,
     body: Body,
-    (content, limit): (Content, usize),
+    content: Content,
+    limit: usize,
     time: Duration,
     memory: &BodyMemory,
 ) -> ApiResult<Bytes> {

@@ -46,7 +46,8 @@ impl Loaded {
         config: &ModelConfig,
         metrics: &Arc<ModelMetrics>,
         model: Model,
-        (bytes, queue): (u64, usize),
+        bytes: u64,
+        queue: usize,
     ) -> Self {
         let kind = match (model.table(TableId::Encode), model.is_encoder()) {
             (Some(_), _) => Kind::Speech,
@@ -62,7 +63,7 @@ impl Loaded {
             name: config.name.clone(),
             kind,
             bytes,
-            admission: Admission::new((slots, pass_slots), queue),
+            admission: Admission::new(slots, pass_slots, queue),
             metrics: Arc::clone(metrics),
             template_choice: config.chat_template.clone(),
             templates: Default::default(),

@@ -393,6 +393,7 @@ fn load(
         &entry.config,
         &entry.metrics,
         model,
-        (bytes, queue),
+        bytes,
+        queue,
     )))
 }

@@ -44,7 +44,7 @@ pub(crate) async fn create(
         false => ThinkingDisplay::Full,
     };
     let build = move |model: &_| Ok((chat, parsed.options(&request, model)?));
-    let started = generation::start(&app, &context, (name.as_deref(), 1), build).await;
+    let started = generation::start(&app, &context, name.as_deref(), 1, build).await;
     context.memory.release();
     let Started {
         model,
@@ -52,7 +52,7 @@ pub(crate) async fn create(
         prompt_tokens,
         run,
     } = started.map_err(|error| error.prompt_field("messages"))?;
-    let writer = Writer::new(context, display, (&model.name, prompt_tokens));
+    let writer = Writer::new(context, display, &model.name, prompt_tokens);
     let response = match is_stream {
         true => sse::response(run, writer),
         false => json_response(&fold(run, writer).await?.message),

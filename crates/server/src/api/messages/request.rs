@@ -82,7 +82,7 @@ impl MessagesFields {
     pub(crate) fn chat(&self, tools_max: usize) -> ApiResult<Chat> {
         let tools = self.tools()?;
         let tool_choice = self.tool_choice()?;
-        tools::check(&tools, ("tool_choice", &tool_choice), tools_max)?;
+        tools::check(&tools, "tool_choice", &tool_choice, tools_max)?;
         let list = self.messages.as_deref().unwrap_or_default();
         if list.is_empty() {
             let message = "expected at least one message";

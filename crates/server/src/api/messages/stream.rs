@@ -58,7 +58,8 @@ impl Writer {
     pub(super) fn new(
         context: RequestContext,
         display: ThinkingDisplay,
-        (model, prompt_tokens): (&str, u64),
+        model: &str,
+        prompt_tokens: u64,
     ) -> Self {
         let prompt = PromptUsage {
             tokens: prompt_tokens,

@@ -24,7 +24,7 @@ fn writer(display: ThinkingDisplay) -> Writer {
         deadline: Deadline::new(Duration::from_secs(1)),
         memory: BodyBudget::new(0).body(),
     };
-    Writer::new(context, display, ("m", 10))
+    Writer::new(context, display, "m", 10)
 }
 
 fn written(writer: &mut Writer, events: Vec<Event>) -> Vec<Value> {

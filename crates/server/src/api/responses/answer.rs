@@ -105,7 +105,8 @@ impl Ending {
 pub(crate) fn response(
     fields: &ResponsesFields,
     sampling: &Sampling,
-    (model, created): (&str, u64),
+    model: &str,
+    created: u64,
 ) -> Value {
     let text = fields.text.clone().unwrap_or_default();
     let ReasoningFields { effort, summary } = fields.reasoning.clone().unwrap_or_default();

@@ -54,15 +54,14 @@ pub(crate) async fn create(
         move |model: &_| Ok((chat, fields.options(&request, model)?))
     };
     let name = fields.model.as_deref();
-    let started = generation::start(&app, &context, (name, 1), build).await;
+    let started = generation::start(&app, &context, name, 1, build).await;
     let Started {
         model,
         options,
         run,
         ..
     } = started.map_err(|error| error.prompt_field("input"))?;
-    let head = (model.name.as_str(), unix_seconds());
-    let response = answer::response(&fields, &options.sampling, head);
+    let response = answer::response(&fields, &options.sampling, &model.name, unix_seconds());
     let mut writer = Writer::new(response, tools, Arc::clone(&context.record));
     writer.extras = Extras {
         logprobs: options.logprobs.map(|_| model),

@@ -137,7 +137,7 @@ impl ResponsesFields {
         }
         let mut tools = ToolTable::new(parsed.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools.choose(parsed.tool_choice.as_ref())?;
-        tools::check(&tools.tools, ("tool_choice", &tool_choice), tools_max)?;
+        tools::check(&tools.tools, "tool_choice", &tool_choice, tools_max)?;
         let own = items(parsed.input.take(), store)?;
         let before = parsed.previous(store, memory)?;
         let before = before.iter().flat_map(|part| part.iter());

@@ -22,7 +22,7 @@ use tabla_testkit::fixed_json;
 fn writer(request: &Value) -> Writer {
     let parsed = parse(request).expect("a valid request");
     let sampling = Sampling::default().temperature(0.8);
-    let response = answer::response(&parsed.fields, &sampling, ("m", 7));
+    let response = answer::response(&parsed.fields, &sampling, "m", 7);
     Writer::new(response, parsed.tools, record())
 }
 

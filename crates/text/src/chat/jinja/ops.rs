@@ -124,10 +124,9 @@ pub(super) fn slice(heap: &Heap, value: &Value, parts: [Value; 3]) -> Outcome<Va
     if bounds[2] == Some(0) {
         return fail("slice step cannot be zero");
     }
-    let indexes = indexes(length, bounds);
+    let (start, count, step) = indexes(length, bounds);
     match value {
         Value::Range(range) => {
-            let (start, count, step) = indexes;
             let at = |index: i128| range.start.saturating_add(index.saturating_mul(range.step));
             let first = i128::try_from(start).unwrap_or(0);
             let last =
@@ -140,13 +139,13 @@ pub(super) fn slice(heap: &Heap, value: &Value, parts: [Value; 3]) -> Outcome<Va
         }
         Value::Str(text) if bounds[2].unwrap_or(1) == 1 => {
             heap.budget.work(text.len())?;
-            heap.text(characters(text, indexes.0, indexes.0 + indexes.1))
+            heap.text(characters(text, start, start + count))
         }
         Value::Str(text) => {
             heap.budget
                 .charge(text.len().saturating_mul(size_of::<char>()))?;
             let chars: Vec<char> = text.chars().collect();
-            let selected = selected(indexes).map(|index| chars[index]);
+            let selected = selected(start, count, step).map(|index| chars[index]);
             let mut selected = selected.peekable();
             let text = written(&heap.budget, |out| {
                 selected.try_for_each(|c| out.push_char(c))
@@ -160,7 +159,7 @@ pub(super) fn slice(heap: &Heap, value: &Value, parts: [Value; 3]) -> Outcome<Va
             };
             let list = iterate(heap, value)?;
             let mut items = heap.items();
-            for index in selected(indexes) {
+            for index in selected(start, count, step) {
                 items.push(list.items[index].clone())?;
             }
             items.finish(kind)
@@ -198,7 +197,7 @@ fn indexes(length: usize, [start, stop, step]: [Option<i128>; 3]) -> (usize, usi
     (number(start), number(count), step)
 }
 
-fn selected((start, count, step): (usize, usize, i128)) -> impl Iterator<Item = usize> {
+fn selected(start: usize, count: usize, step: i128) -> impl Iterator<Item = usize> {
     let start = i128::try_from(start).unwrap_or(0);
     (0..count).map(move |at| {
         let offset = i128::try_from(at).unwrap_or(0).saturating_mul(step);

@@ -72,7 +72,7 @@ impl Renderer<'_> {
             }
             Statement::For(definition) => {
                 let items = self.eval(&definition.items, frame)?;
-                self.run_loop(definition, items, (frame, 0), out)?;
+                self.run_loop(definition, items, frame, 0, out)?;
             }
             Statement::Set(target, expr) => {
                 let value = self.eval(expr, frame)?;
@@ -183,15 +183,15 @@ impl Renderer<'_> {
         Ok(())
     }
 
-    /// Runs a loop over `items`. `place` is the frame around it, and its depth of recursion.
+    /// Runs a loop over `items`, with the frame around it and its depth of recursion.
     fn run_loop(
         &mut self,
         definition: &Arc<For>,
         items: Value,
-        place: (usize, usize),
+        frame: usize,
+        depth: usize,
         out: &mut String,
     ) -> Outcome<()> {
-        let (frame, depth) = place;
         let items = iterate(&self.heap, &items)?;
         let number = self.push_loop(LoopState {
             definition: Arc::clone(definition),
@@ -235,16 +235,14 @@ impl Renderer<'_> {
     pub(super) fn recur(&mut self, number: usize, arguments: CallArguments) -> Outcome<Value> {
         let [items] = arguments.bind("loop", ["iterable"])?;
         let state = &self.loops[number];
-        let (definition, place) = (
-            Arc::clone(&state.definition),
-            (state.frame, state.depth + 1),
-        );
+        let definition = Arc::clone(&state.definition);
+        let (frame, depth) = (state.frame, state.depth + 1);
         if !definition.recursive {
             return fail("the loop is not recursive: it has no recursive keyword");
         }
         let items = items.unwrap_or(Value::Undefined(None));
         let mut text = String::new();
-        self.called(|renderer| renderer.run_loop(&definition, items, place, &mut text))?;
+        self.called(|renderer| renderer.run_loop(&definition, items, frame, depth, &mut text))?;
         Ok(Value::Str(text.into()))
     }
 

@@ -48,7 +48,7 @@ impl ChatFormat {
     ) -> Result<Option<Grammar>> {
         let format = self.tool_calls;
         format
-            .map(|format| self.grammar(format, calls, (Start::Output, tokenizer)))
+            .map(|format| self.grammar(format, calls, Start::Output, tokenizer))
             .transpose()
     }
 
@@ -67,7 +67,7 @@ impl ChatFormat {
         let Some(format) = self.tool_calls else {
             return Ok(None);
         };
-        let grammar = self.grammar(format, calls, (Start::Body, tokenizer))?;
+        let grammar = self.grammar(format, calls, Start::Body, tokenizer)?;
         let list = format.list.iter().take(1);
         let triggers = list.filter(|marker| !marker.is_empty()).chain(format.open);
         Ok(Some((triggers.map(ToString::to_string).collect(), grammar)))
@@ -93,7 +93,8 @@ impl ChatFormat {
         &self,
         format: &ToolCallFormat,
         calls: AllowedToolCalls<'_>,
-        (start, tokenizer): (Start, &Tokenizer),
+        start: Start,
+        tokenizer: &Tokenizer,
     ) -> Result<Grammar> {
         let mut rules = Rules::new(tokenizer);
         let tools = self.bodies(format, calls, &mut rules)?;
@@ -189,7 +190,7 @@ fn body(notation: Notation, name: &str, schema: Json, rules: &mut Rules<'_>) -> 
         Notation::Object(key, ..) => Ok(object(name, key, schema)),
         Notation::Tagged(tags) => {
             check_name(name, tags.end_of_name)?;
-            parameters::body(name, &schema, (tags, rules))
+            parameters::body(name, &schema, tags, rules)
         }
         Notation::Python => {
             check_name(name, "(")?;

@@ -16,7 +16,8 @@ use tabla_core::error::{Result, bail};
 pub(super) fn body(
     name: &str,
     schema: &Json,
-    (tags, rules): (&Tags, &mut Rules<'_>),
+    tags: &Tags,
+    rules: &mut Rules<'_>,
 ) -> Result<String> {
     let [before, after] = tags.name;
     let mut parts = vec![marker(&[before, name, after].concat(), rules.tokenizer)];

@@ -219,13 +219,13 @@ pub(super) fn with_other_types(schema: &Json, root: &Json, strings: Texts, types
 
 /// Returns whether a schema allows null or a boolean.
 pub(super) fn allows(schema: &Json, root: &Json, value: &Json) -> bool {
-    fn at_depth(schema: &Json, (root, value): (&Json, &Json), depth: usize) -> bool {
+    fn at_depth(schema: &Json, root: &Json, value: &Json, depth: usize) -> bool {
         let fields = match schema {
             Json::Bool(is_any) => return *is_any,
             Json::Object(fields) if depth < DEPTH_MAX => fields,
             _ => return true,
         };
-        let next = |schema: &Json| at_depth(schema, (root, value), depth + 1);
+        let next = |schema: &Json| at_depth(schema, root, value, depth + 1);
         let name = if value.is_null() { "null" } else { "boolean" };
         let list = |key: &str| fields.get(key).and_then(Json::as_array);
         fields.get("type").is_none_or(|types| match types {
@@ -241,7 +241,7 @@ pub(super) fn allows(schema: &Json, root: &Json, value: &Json) -> bool {
                 .and_then(|to| target(to, root))
                 .is_none_or(next)
     }
-    at_depth(schema, (root, value), 0)
+    at_depth(schema, root, value, 0)
 }
 
 /// Returns the regex of the numbers of a schema, `None` if it restricts them or has several types of them.

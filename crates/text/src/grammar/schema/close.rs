@@ -184,9 +184,7 @@ impl<'a> References<'a> {
         });
         let references = REFERENCES.iter().filter_map(|key| {
             let reference = part.fields.get(*key)?.as_str()?;
-            let target = self
-                .target((key, reference), (&part.base, &part.scope))
-                .ok()?;
+            let target = self.target(key, reference, &part.base, &part.scope).ok()?;
             let fields = self.schema(&target.pointer).as_object()?;
             let scope = self.enter(&part.scope, &target.base);
             Some(Part {

@@ -280,9 +280,9 @@ impl<'a, 'w> Normalizer<'a, 'w> {
         let Some(reference) = value.as_str() else {
             bail!(Grammar, "expected a string, got {value}");
         };
-        let place = (&node.part.base, &node.part.scope);
-        let target = self.references.target((key, reference), place)?;
-        let scope = self.references.enter(&node.part.scope, &target.base);
+        let Part { base, scope, .. } = &node.part;
+        let target = self.references.target(key, reference, base, scope)?;
+        let scope = self.references.enter(scope, &target.base);
         let is_open = node.plan.parts == Closing::Open;
         let is_root = target.pointer.is_empty() && self.position == Position::Root;
         if is_root && !is_open && scope == self.root_scope {

@@ -172,8 +172,10 @@ impl<'a> References<'a> {
     /// `Grammar` for a reference to something that is not in the schema.
     pub(super) fn target(
         &self,
-        (key, reference): (&str, &str),
-        (base, scope): (&Rc<str>, &Scope),
+        key: &str,
+        reference: &str,
+        base: &Rc<str>,
+        scope: &Scope,
     ) -> Result<Target> {
         let (uri, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let uri: Rc<str> = match uri.is_empty() {
