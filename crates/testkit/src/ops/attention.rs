@@ -13,19 +13,24 @@ use tabla_plan::builder::{Heads, Rope, Scores};
 macro_rules! rope_kv_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
-     $(, window $window:literal)? $(, by $sequence:literal)?) => {
+     $(, window $window:literal)? $(, by $sequence:literal)? $(, latent $latent:literal)?) => {
         Case::new($name, $tokens, $live, |b| {
             let q = b.input("q", $heads * $head_dim);
             let k = b.input("k", $kv_heads * $head_dim);
-            let v = b.input("v", $kv_heads * $head_dim);
             let at = heads([$heads, $kv_heads, $head_dim], 0 $(+ $window)?);
+            $(let at = Heads { latent: $latent, ..at };)?
             let rope = Rope {
                 index: 0,
                 dim: $rope_dim,
                 half_split: $half_split,
                 magnitude: 1.25,
             };
-            b.rope_kv(at, rope, q, k, v);
+            if at.latent {
+                b.rope_keys(at, rope, q, k);
+            } else {
+                let v = b.input("v", $kv_heads * $head_dim);
+                b.rope_kv(at, rope, q, k, v);
+            }
         })
         .at($position, $context)
         $(.sequence($sequence))?
@@ -68,40 +73,13 @@ impl Tested for kind::RopeKv {
     }
 }
 
-macro_rules! rope_keys_case {
-    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
-     $(, by $sequence:literal)?) => {
-        Case::new($name, $tokens, $live, |b| {
-            let q = b.input("q", $heads * $head_dim);
-            let k = b.input("k", $kv_heads * $head_dim);
-            let at = Heads { latent: true, ..heads([$heads, $kv_heads, $head_dim], 0) };
-            let rope = Rope {
-                index: 0,
-                dim: $rope_dim,
-                half_split: $half_split,
-                magnitude: 1.25,
-            };
-            b.rope_keys(at, rope, q, k);
-        })
-        .at($position, $context)
-        $(.sequence($sequence))?
-        .cache(DType::$cache)
-        // Rounding in the cache may differ: codes by 1 of 127.
-        .tolerance(match DType::$cache {
-            DType::Q8_0 => 8.5e-3,
-            _ => 1e-3,
-        })
-    };
-}
-
 impl Tested for kind::RopeKeys {
     const CASES: &'static [Case] = &[
-        rope_keys_case!("one", F32, 1/1 at 0 of 4, 1/1 x 2, 2, false),
-        rope_keys_case!("long rows", F16, 5/3 at 7 of 16, 5/1 x 576, 64, false),
-        rope_keys_case!("across pages", F32, 9/8 at 60 of 128, 6/2 x 12, 4, true),
-        rope_keys_case!("codes", Q8_0, 5/4 at 62 of 128, 4/1 x 576, 64, false),
-        rope_keys_case!("sequences", F16, 5/4 at 9 of 16, 4/1 x 10, 4, false, by 1),
+        rope_kv_case!("one", F32, 1/1 at 0 of 4, 1/1 x 2, 2, false, latent true),
+        rope_kv_case!("long rows", F16, 5/3 at 7 of 16, 5/1 x 576, 64, false, latent true),
+        rope_kv_case!("across pages", F32, 9/8 at 60 of 128, 6/2 x 12, 4, true, latent true),
+        rope_kv_case!("codes", Q8_0, 5/4 at 62 of 128, 4/1 x 576, 64, false, latent true),
+        rope_kv_case!("sequences", F16, 5/4 at 9 of 16, 4/1 x 10, 4, false, by 1, latent true),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {

@@ -12,11 +12,11 @@ use tabla_core::op::params::{Bias, Row, Sampler};
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::BIASES_MAX;
 
-/// Case of a sampler over rows of `$vocab` logits.
+/// Case of a sampler over rows of `$vocab` logits, with parameters or a function that sets them.
 macro_rules! filter_case {
-    ($name:literal, $vocab:literal, $($tokens:literal/$live:literal $(at $position:literal)?,)? $($field:ident: $value:expr),+) => {
-        filter_case!($name, $vocab, $($tokens/$live $(at $position)?,)? |s| {
-            *s = Sampler { $($field: $value,)+ ..*s }
+    ($name:literal, $vocab:literal $(, $tokens:literal/$live:literal $(at $position:literal)?)? $(, $field:ident: $value:expr)*) => {
+        filter_case!($name, $vocab $(, $tokens/$live $(at $position)?)?, |s| {
+            *s = Sampler { $($field: $value,)* ..*s }
         })
     };
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal $(at $position:literal)?, $sampler:expr) => {
@@ -37,7 +37,7 @@ impl Tested for kind::Bias {
     /// Off, some, the maximum number, stop tokens, rows; random biases are of the first tokens.
     const CASES: &'static [Case] = &[
         filter_case!("one", 1, 1/1 at 0, bias_count: 1),
-        filter_case!("off", 37, 1/1 at 0, |_| {}),
+        filter_case!("off", 37, 1/1 at 0),
         filter_case!("some", 131, 1/1 at 0, bias_count: 17),
         filter_case!("more than the capacity", 5003, 1/1 at 0, bias_count: 1000),
         filter_case!("before stop_from", 131, 1/1 at 8, |s| {
@@ -74,7 +74,7 @@ impl Tested for kind::Mask {
     /// Off, small, large, rows.
     const CASES: &'static [Case] = &[
         filter_case!("one", 1, masked: 1),
-        filter_case!("off", 37, |_| {}),
+        filter_case!("off", 37),
         filter_case!("whole words", 64, masked: 1),
         filter_case!("large", 9003, masked: 1),
         filter_case!("rows", 131, 5/4, masked: 1),
@@ -98,17 +98,11 @@ impl Tested for kind::Mask {
 
 macro_rules! penalize_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,
-     $last:literal, $sampler:expr) => {
-        Case::new($name, $tokens, $live, |b| {
-            b.sampled_stage($vocab, SamplerKind::DEFAULT)
-        })
-        .at($position, $context)
-        .sampled_rows()
-        .sampler(|s| {
-            s.repeat_last_n = $last;
-            let set: fn(&mut Sampler) = $sampler;
-            set(s);
-        })
+     $last:literal $(, $field:ident: $value:expr)*) => {
+        Case::new($name, $tokens, $live, |b| b.sampled_stage($vocab, SamplerKind::DEFAULT))
+            .at($position, $context)
+            .sampled_rows()
+            .sampler(|s| *s = Sampler { repeat_last_n: $last, $($field: $value,)* ..*s })
     };
 }
 
@@ -116,17 +110,15 @@ impl Tested for kind::Penalize {
     /// Off, less than the history, more, more than the limit, by count, all at once, rows; histories
     /// have repeated tokens.
     const CASES: &'static [Case] = &[
-        penalize_case!("one", 1, 1/1 at 0 of 1, 8, |s| s.repetition_penalty = 1.5),
-        penalize_case!("off", 37, 1/1 at 5 of 8, 0, |_| {}),
-        penalize_case!("the last three", 37, 1/1 at 6 of 16, 3, |s| s.repetition_penalty = 1.3),
-        penalize_case!("longer than the history", 131, 1/1 at 6 of 16, 100, |s| s.repetition_penalty = 1.3),
-        penalize_case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 2000, |s| s.repetition_penalty = 1.1),
-        penalize_case!("by count", 131, 1/1 at 90 of 128, 64, |s| s.frequency_penalty = 0.25),
-        penalize_case!("presence penalty", 131, 1/1 at 90 of 128, 64, |s| s.presence_penalty = -0.5),
-        penalize_case!("all at once", 1031, 1/1 at 90 of 128, 80, |s| {
-            (s.repetition_penalty, s.frequency_penalty, s.presence_penalty) = (0.8, -0.1, 0.7);
-        }),
-        penalize_case!("rows", 131, 5/4 at 6 of 16, 5, |s| (s.repetition_penalty, s.frequency_penalty) = (1.3, 0.1)),
+        penalize_case!("one", 1, 1/1 at 0 of 1, 8, repetition_penalty: 1.5),
+        penalize_case!("off", 37, 1/1 at 5 of 8, 0),
+        penalize_case!("the last three", 37, 1/1 at 6 of 16, 3, repetition_penalty: 1.3),
+        penalize_case!("longer than the history", 131, 1/1 at 6 of 16, 100, repetition_penalty: 1.3),
+        penalize_case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 2000, repetition_penalty: 1.1),
+        penalize_case!("by count", 131, 1/1 at 90 of 128, 64, frequency_penalty: 0.25),
+        penalize_case!("presence penalty", 131, 1/1 at 90 of 128, 64, presence_penalty: -0.5),
+        penalize_case!("all at once", 1031, 1/1 at 90 of 128, 80, repetition_penalty: 0.8, frequency_penalty: -0.1, presence_penalty: 0.7),
+        penalize_case!("rows", 131, 5/4 at 6 of 16, 5, repetition_penalty: 1.3, frequency_penalty: 0.1),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
