@@ -46,7 +46,8 @@ class Model(ModelHandle):
 
     def __init__(self, pointer: CData, name: str) -> None:
         super().__init__(pointer, name)
-        self._arguments: tuple[Any, ...] = ()
+        self._path: str | os.PathLike[str] | None = None
+        self._load_options: LoadOptions = {}
 
     @classmethod
     def load(
@@ -74,11 +75,16 @@ class Model(ModelHandle):
         name = "story" if path is None else os.fsdecode(path)
         source = _hub.fetch(name) if name.startswith("hf:") else path
         model = cls(load(source, given, progress), name)
-        model._arguments = (path, options)
+        model._path, model._load_options = path, options
         return model
 
+    @property
+    def load_options(self) -> LoadOptions:
+        """Options that `load` was called with. All others have their defaults."""
+        return self._load_options.copy()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reload, self._arguments
+        return _reload, (self._path, self._load_options)
 
     # Answers
 

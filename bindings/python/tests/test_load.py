@@ -92,6 +92,10 @@ def test_load_options_are_applied() -> None:
         assert model.info.sequences == 2
         assert model.info.context == 64
         assert any("f32" in command["kernel"] for command in model.table().commands)
+        options = model.load_options
+        assert options["samplers"] == "top_k;temperature" and "draft_model" not in options
+        options["sequences"] = 3  # a copy
+        assert model.load_options["sequences"] == 2
     with pytest.raises(tabla.ArgumentError, match="lottery"):
         tabla.Model.load(device="cpu", samplers="lottery")
 

@@ -27,10 +27,10 @@ except ImportError as missing:
     print(reason, file=sys.__stderr__)
     pytest.skip(reason, allow_module_level=True)
 
-from tabla import probe
+from tabla import Prompt, probe
 from tabla.probe import names, plots, steering
 from tabla.probe._arrays import matrix
-from tabla.probe.capture import Floats, Prompt
+from tabla.probe.capture import Floats
 
 from test_html import EVIL, Reader
 
@@ -230,7 +230,7 @@ def test_cache_miss(tmp_path: Path) -> None:
         call()
         assert len(list(tmp_path.iterdir())) == count
     exact: Any = FakeModel()
-    exact._arguments = (None, {"precision": "exact", "threads": 2})
+    exact.load_options = {"precision": "exact", "threads": 2}
     probe.capture(exact, ["fox"], "blk.0", cache_dir=tmp_path)
     assert len(list(tmp_path.iterdir())) == len(calls) + 1
 

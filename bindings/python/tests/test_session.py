@@ -184,6 +184,7 @@ def test_unpickled_model_is_loaded_again(model: tabla.Model) -> None:
     with pickle.loads(pickle.dumps(model)) as again:
         assert again.info == model.info
         assert again.digest == model.digest
+        assert again.load_options == model.load_options
         texts = [each.generate(PROMPT, max_tokens=3, seed=0).text for each in (model, again)]
         assert texts[0] == texts[1]
 

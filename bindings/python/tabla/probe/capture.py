@@ -12,17 +12,15 @@ import operator
 import os
 import tempfile
 import zipfile
-from typing import Any, Iterable, Literal, Mapping, Protocol, Sequence, Union, overload
+from typing import Any, Iterable, Literal, Mapping, Protocol, Sequence, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from tabla import Prompt
 
 from . import names
 
 Floats = NDArray[np.float32]
-
-Prompt = Union[str, Sequence[int]]
-"""A text or token ids, as in `Model.generate`."""
 
 VERSION = 1
 """Version of the cache format. It is part of the hash, so that files of other versions are not found."""
@@ -48,7 +46,8 @@ class Source(Protocol):
 def _identity(model: Source) -> list[Any]:
     """Returns the values that determine the activations of a prompt: digest, device and load options."""
     digest: Any = model.digest
-    options: Mapping[str, Any] = getattr(model, "_arguments", (None, {}))[1]
+    # A source that is not a `Model` may have no load options.
+    options: Mapping[str, Any] = getattr(model, "load_options", {})
     return [
         digest if isinstance(digest, str) else digest.hex(),
         getattr(model.info, "device", None),
