@@ -12,11 +12,8 @@ from typing import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from tabla import ArgumentError, Edit, Hooks, Model, Prompt
 
-from .._errors import ArgumentError
-from .._hooks import Edit, Hooks
-from .._model import Model
-from .._model_handle import Prompt
 from . import _tables
 
 Floats = NDArray[np.float64]

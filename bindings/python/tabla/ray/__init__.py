@@ -20,9 +20,8 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayActorError
+from tabla import DeviceLostError, Model, PoisonedError
 
-from .._errors import DeviceLostError, PoisonedError
-from .._model import Model
 from ._folder import Output, prompts
 from ._tasks import Options, Outcome, Row, find_task
 

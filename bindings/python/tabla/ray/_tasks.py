@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 import pyarrow as pa
-
-from .._model import Model
+from tabla import Model
 
 Row = Mapping[str, Any]
 Outcome = Union[Row, Exception]
