@@ -4,17 +4,18 @@ API of `tabla`."""
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import tabla
 
 PACKAGE = Path(tabla.__file__).parent
+PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
 
 EXTRAS = ("probe", "ray")
 """Packages in `tabla` with their own dependencies, which the extra of the same name installs."""
@@ -104,22 +105,48 @@ def test_packages_use_only_the_public_api(extra: str) -> None:
         assert private_uses(path.read_text(encoding="utf-8"), package) == [], path
 
 
+@pytest.mark.parametrize(("extra", "expected"), [("probe", "sklearn"), ("ray", "pyarrow")])
+def test_extras_have_the_dependencies_of_their_packages(extra: str, expected: str) -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (PACKAGE / extra).rglob("*.py")]
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    imported = {name.split(".")[0] for node in nodes for name in imported_names(node, "tabla")}
+    imported -= {"tabla", *sys.stdlib_module_names}
+    lists = re.findall(rf"^(?:dependencies|{extra}) = (.*)", PROJECT, re.M)
+    declared = set(re.findall(r'"([\w-]+)', "".join(lists)))
+    assert expected in imported
+    # The distribution of sklearn has another name.
+    assert {{"sklearn": "scikit-learn"}.get(name, name) for name in imported} <= declared
+
+
 def test_commands_install_this_distribution() -> None:
     folder = Path(__file__).parents[1]
-    named = re.search(r'^name = "(.+?)"', (folder / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    named = re.search(r'^name = "(.+?)"', PROJECT, re.M)
     assert named is not None
     sources = [*PACKAGE.rglob("*.py"), *(folder / "tests").glob("*.py"), *(folder / "../../docs").glob("*.md")]
     commands = re.findall(r"pip install '?([\w./-]+)\[", "".join(path.read_text(encoding="utf-8") for path in sources))
-    assert {named[1], "./bindings/python", "."} <= set(commands) <= {named[1], "./bindings/python", ".", "ray"}
+    assert {named[1], "./bindings/python", "."} == set(commands)
 
 
-@pytest.mark.parametrize("name", ["matplotlib", "numpy", "sklearn"])
-def test_probe_names_missing_dependencies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [module for module in sys.modules if module.split(".")[:2] == ["tabla", "probe"]]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r"pip install 'tabla-runtime\[probe\]'"):
-        importlib.import_module("tabla.probe")
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("tabla.probe", "matplotlib"),
+        ("tabla.probe", "sklearn"),
+        ("tabla.probe", "threadpoolctl"),
+        ("tabla.ray", "pyarrow"),
+        ("tabla.ray", "ray"),
+        ("tabla.ray.serve", "aiohttp"),
+    ],
+)
+def test_packages_name_missing_dependencies(package: str, name: str) -> None:
+    if package == "tabla.ray.serve" and find_spec("ray") is None:
+        pytest.skip("tabla-runtime[ray] is not installed")
+    code = f"import sys, tabla; sys.modules[{name!r}] = None; import {package}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    message = done.stderr.splitlines()[-1]
+    extra = package.split(".")[1]
+    assert message.startswith(f"ImportError: {package} needs ") and name in message
+    assert f"pip install 'tabla-runtime[{extra}]'" in message
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ so they also work on activations of other programs. docs/inside.md shows them.
 
 try:
     import matplotlib as _matplotlib  # noqa: F401
-    import numpy as _numpy  # noqa: F401
     import sklearn as _sklearn  # noqa: F401
+    import threadpoolctl as _threadpoolctl  # noqa: F401
 except ImportError as missing:
-    message = f"tabla.probe needs numpy, scikit-learn and matplotlib: pip install 'tabla-runtime[probe]' ({missing})"
+    message = f"tabla.probe needs scikit-learn and matplotlib: pip install 'tabla-runtime[probe]' ({missing})"
     raise ImportError(message, name=missing.name) from missing
 
 from . import names, plots, steering

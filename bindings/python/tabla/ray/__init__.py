@@ -17,10 +17,17 @@ from itertools import islice
 from typing import Any, Callable, Iterator, List, Mapping, Sequence
 
 import numpy as np
-import ray
 from numpy.typing import NDArray
-from ray.exceptions import RayActorError
 from tabla import DeviceLostError, Model, PoisonedError
+
+try:
+    import pyarrow as _pyarrow  # noqa: F401
+    import ray
+except ImportError as missing:
+    message = f"tabla.ray needs Ray and pyarrow: pip install 'tabla-runtime[ray]' ({missing})"
+    raise ImportError(message, name=missing.name) from missing
+
+from ray.exceptions import RayActorError
 
 from ._folder import Output, prompts
 from ._tasks import Options, Outcome, Row, find_task

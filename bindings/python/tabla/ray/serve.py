@@ -15,10 +15,14 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Tuple, TypeVar, Union, cast
 
-import aiohttp
-from ray import serve
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+try:
+    import aiohttp
+    from ray import serve
+    from starlette.requests import Request
+    from starlette.responses import Response, StreamingResponse
+except ImportError as missing:
+    message = f"tabla.ray.serve needs Ray Serve: pip install 'tabla-runtime[ray]' ({missing})"
+    raise ImportError(message, name=missing.name) from missing
 
 untyped: Any = serve
 """For functions of Ray Serve without precise types."""
