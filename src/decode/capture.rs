@@ -143,7 +143,7 @@ impl Session {
         let hidden = zeroed(rows.len() * width)?;
         let adapters = self.adapters.clone();
         let captured = self.model.call(move |engine| {
-            engine.embed((Some(&hooks), adapters.as_ref()), &rows, hidden)?;
+            engine.embed(Some(&hooks), adapters.as_ref(), &rows, hidden)?;
             let run = 0..rows.len();
             let row_bytes = captured.width() * size_of::<f32>();
             captured.store(&run, run.end - 1, |rows, out| {

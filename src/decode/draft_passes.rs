@@ -31,7 +31,7 @@ impl Engine {
                 tokens: &request.sequence.tokens()[run.clone()],
             };
             let cmds = self.tables.table(table).body().into();
-            pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
+            pass(&mut self.linked, &mut self.state, table, cmds, &token_run)?;
             *done = run.end;
         }
         Ok(())
@@ -107,7 +107,7 @@ impl Engine {
             tokens,
         };
         let cmds = tables.table(table).pass(stage);
-        pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
+        pass(&mut self.linked, &mut self.state, table, cmds, &token_run)?;
         read_sampled(&mut self.linked, tokens.len(), start)
     }
 }

@@ -45,7 +45,8 @@ impl FailedInput {
     /// Returns the error of the input `name` `index`.
     pub(super) fn error(
         kind: ErrorKind,
-        (name, index): (&str, usize),
+        name: &str,
+        index: usize,
         reason: impl fmt::Display,
     ) -> Error {
         let reason = reason.to_string();
@@ -246,7 +247,7 @@ impl Session {
     pub(super) fn encode_rows(&self, rows: Vec<Row>, out: Vec<f32>) -> Result<Vec<f32>> {
         let (hooks, adapters) = (self.hooks.clone(), self.adapters.clone());
         self.model
-            .call(move |engine| engine.embed((hooks.as_ref(), adapters.as_ref()), &rows, out))
+            .call(move |engine| engine.embed(hooks.as_ref(), adapters.as_ref(), &rows, out))
     }
 
     /// Checks that all values of a result are finite.
@@ -305,9 +306,8 @@ impl Session {
         );
         for (at, text) in texts.iter().enumerate() {
             let text = text.as_ref();
-            let fail = |kind, reason: fmt::Arguments<'_>| {
-                Err(FailedInput::error(kind, (name, at), reason))
-            };
+            let fail =
+                |kind, reason: fmt::Arguments<'_>| Err(FailedInput::error(kind, name, at, reason));
             if text.is_empty() {
                 return fail(ErrorKind::Argument, format_args!("is empty"));
             }

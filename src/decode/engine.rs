@@ -334,7 +334,7 @@ impl Engine {
         };
         self.logits_of.clear();
         let cmds = (0..end).into();
-        pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
+        pass(&mut self.linked, &mut self.state, table, cmds, &token_run)?;
         wait(&mut self.linked)?;
         request.cached = run.end;
         request.computed += run.len();
@@ -457,7 +457,8 @@ impl Engine {
     /// Computes the hidden states of texts that fit one pass of an encoder.
     pub(super) fn embed(
         &mut self,
-        (hooks, adapters): (Option<&Hooks>, Option<&AdapterScales>),
+        hooks: Option<&Hooks>,
+        adapters: Option<&AdapterScales>,
         rows: &[Row],
         mut hidden: Vec<f32>,
     ) -> Result<Vec<f32>> {

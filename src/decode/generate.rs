@@ -121,7 +121,8 @@ impl GenerateOptions {
         &self,
         logit_biases: &LogitBiases,
         stops: &[u32],
-        (len, sampled): (usize, usize),
+        len: usize,
+        sampled: usize,
     ) -> Sampler {
         let count = u32::try_from(logit_biases.biases.len()).expect("at most BIASES_MAX biases");
         let early = (self.min_tokens as usize).saturating_sub(sampled);

@@ -113,18 +113,18 @@ impl GenerationState {
         let max_burst = session.profile().burst_tokens.min(BURST_MAX);
         let appended = self.appended.len();
         self.returned = session.tokens().len() - appended;
-        let counts = (session.tokens().len(), self.sampled + appended);
+        let (len, sampled) = (session.tokens().len(), self.sampled + appended);
         let sampler = Sampler {
             masked: u32::from(self.is_constrained()),
             ..self
                 .options
-                .sampler(&self.logit_biases, &self.stops, counts)
+                .sampler(&self.logit_biases, &self.stops, len, sampled)
         };
         let sampling = SamplingRequest {
             stage: sampling_stage(&sampler),
             sampler,
             logit_biases: self.logit_biases.clone(),
-            limit: self.limit.saturating_sub(counts.1),
+            limit: self.limit.saturating_sub(sampled),
             burst: Burst::new(self.options.burst, max_burst),
             drafter: self.drafter(session),
             grammar_state: self.grammar_state.take(),

@@ -156,8 +156,12 @@ impl Session {
                     "has {} tokens with the prompt, expected at most {context}: shorten it",
                     tokens.len()
                 );
-                let name = (DOCUMENTS.each, at);
-                return Err(FailedInput::error(ErrorKind::TooLarge, name, reason));
+                return Err(FailedInput::error(
+                    ErrorKind::TooLarge,
+                    DOCUMENTS.each,
+                    at,
+                    reason,
+                ));
             }
             Ok(tokens)
         };

@@ -22,7 +22,8 @@ pub(super) struct TokenRun<'a> {
 pub(super) fn pass(
     model: &mut LinkedTables,
     state: &mut [u8],
-    (table, cmds): (usize, Cmds),
+    table: usize,
+    cmds: Cmds,
     token_run: &TokenRun<'_>,
 ) -> Result<()> {
     let &TokenRun {

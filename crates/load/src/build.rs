@@ -148,7 +148,7 @@ impl Build {
         if self.config.drafting.is_none() {
             return Ok(None);
         }
-        let mut b = self.builder((TableId::Draft, 1, LogitRows::Last));
+        let mut b = self.builder(TableId::Draft, 1, LogitRows::Last);
         arch::draft_recipe(&mut b, &self.config, self.arch);
         b.sampling_stages(self.config.vocab, &self.samplers);
         self.plan(b.finish()?).map(Some)
@@ -156,7 +156,7 @@ impl Build {
 
     /// Builds the table of the keys and values of the drafting head.
     fn head_keys(&self) -> Result<Table> {
-        let mut b = self.builder((TableId::HeadKeys, self.chunk, LogitRows::None));
+        let mut b = self.builder(TableId::HeadKeys, self.chunk, LogitRows::None);
         arch::head_keys_recipe(&mut b, &self.config, self.arch);
         self.plan(b.finish()?)
     }
@@ -169,12 +169,11 @@ impl Build {
             self.catalog.check_all_used(&[&tables[0]])?;
         } else if let Some(encoder) = &self.config.speech {
             let frames = 2 * encoder.context;
-            let recipe = arch::encoder_recipe;
-            let shape = (TableId::Encode, frames, LogitRows::None);
-            tables.push(self.table_of(recipe, shape, |_, _| {})?);
+            let (id, logits) = (TableId::Encode, LogitRows::None);
+            tables.push(self.table_of(arch::encoder_recipe, id, frames, logits, |_, _| {})?);
             let rows = FEW_TOKENS.min(self.cache.context);
-            let shape = (TableId::Align, rows, LogitRows::All);
-            tables.push(self.table_of(arch::aligner_recipe, shape, |_, _| {})?);
+            let (id, logits) = (TableId::Align, LogitRows::All);
+            tables.push(self.table_of(arch::aligner_recipe, id, rows, logits, |_, _| {})?);
             self.catalog.check_all_used(&[&tables[0], &tables[1]])?;
         } else if self.embeddings {
             tables.push(self.embed()?);
@@ -224,7 +223,7 @@ impl Build {
     /// Builds the table that computes logits from the residual stream of several tokens.
     pub(super) fn lens(&self, hooks: u32) -> Result<Table> {
         let rows = FEW_TOKENS.min(self.chunk);
-        let mut b = self.builder((TableId::Lens, rows, LogitRows::All));
+        let mut b = self.builder(TableId::Lens, rows, LogitRows::All);
         (self.arch.recipe)(&mut b, &self.config);
         self.plan(b.finish_head(hooks)?)
     }
@@ -235,7 +234,7 @@ impl Build {
             true => (self.rows_id(), LogitRows::None),
             false => (TableId::Batch, LogitRows::Last),
         };
-        let mut b = self.builder((id, self.chunk, logits));
+        let mut b = self.builder(id, self.chunk, logits);
         (self.arch.recipe)(&mut b, &self.config);
         b.finish_layout()
     }
@@ -248,22 +247,24 @@ impl Build {
         logits: LogitRows,
         sampling: impl FnOnce(&mut Builder<'_>, u32),
     ) -> Result<Table> {
-        self.table_of(self.arch.recipe, (id, tokens, logits), sampling)
+        self.table_of(self.arch.recipe, id, tokens, logits, sampling)
     }
 
     fn table_of(
         &self,
         recipe: fn(&mut Builder<'_>, &Config),
-        shape: (TableId, u32, LogitRows),
+        id: TableId,
+        tokens: u32,
+        logits: LogitRows,
         sampling: impl FnOnce(&mut Builder<'_>, u32),
     ) -> Result<Table> {
-        let mut b = self.builder(shape);
+        let mut b = self.builder(id, tokens, logits);
         recipe(&mut b, &self.config);
         sampling(&mut b, self.config.vocab);
         self.plan(b.finish()?)
     }
 
-    fn builder(&self, (id, tokens, logits): (TableId, u32, LogitRows)) -> Builder<'_> {
+    fn builder(&self, id: TableId, tokens: u32, logits: LogitRows) -> Builder<'_> {
         let shape = Shape {
             name: id.name(),
             tokens,

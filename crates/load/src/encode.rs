@@ -22,7 +22,8 @@ pub const LM_HEAD_TYPES: [DType; 2] = [DType::Q8_0, DType::Q6K];
 /// `Memory` if the copy does not fit into free memory, `Format` for values that cannot be encoded.
 pub(crate) fn encode_weight(
     weight: &Weight,
-    (to, merges): (DType, &[Merge<'_>]),
+    to: DType,
+    merges: &[Merge<'_>],
     file: &Directory,
     thread_count: u32,
 ) -> Result<Weight> {

@@ -147,7 +147,9 @@ pub fn split_by_key_head(
             Some((layer, *parts))
         });
         match fused {
-            Some(at) => split_weight(&weight, at, &delta, (file, &mut split))?,
+            Some((layer, parts)) => {
+                split_weight(&weight, layer, parts, &delta, file, &mut split)?;
+            }
             None => split.push(weight),
         }
     }
@@ -156,9 +158,11 @@ pub fn split_by_key_head(
 
 fn split_weight(
     weight: &Weight,
-    (layer, parts): (&str, &[&str]),
+    layer: &str,
+    parts: &[&str],
     delta: &DeltaNet,
-    (file, split): (&Directory, &mut Vec<Weight>),
+    file: &Directory,
+    split: &mut Vec<Weight>,
 ) -> Result<()> {
     let DeltaHeads {
         key_heads,

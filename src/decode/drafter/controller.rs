@@ -137,31 +137,31 @@ impl SpeculationController {
             self.draft_len
         };
         let count = u32::try_from(accepted + 1).map_or(f64::MAX, f64::from);
-        let pass = (count, took.as_secs_f64());
-        self.elapsed += took.as_secs_f64();
+        let took = took.as_secs_f64();
+        self.elapsed += took;
         self.rate_first_pass();
         let is_short = self
             .step
-            .is_some_and(|step| step.min(pass.1) < SHORT_STEP.as_secs_f64());
+            .is_some_and(|step| step.min(took) < SHORT_STEP.as_secs_f64());
         if !self.has_passed && self.burst < COOLDOWN && is_short {
             self.cooldown = MEASURE_STEPS;
-            self.unrated = Some(pass);
+            self.unrated = Some((count, took));
         } else {
-            self.rate(pass);
+            self.rate(count, took);
         }
         self.has_passed = true;
     }
 
     /// Rates the first pass, if that was delayed.
     fn rate_first_pass(&mut self) {
-        if let Some(pass) = self.unrated.take() {
+        if let Some((count, took)) = self.unrated.take() {
             self.cooldown = 0;
-            self.rate(pass);
+            self.rate(count, took);
         }
     }
 
     /// Compares a pass of `count` tokens with as many steps, and pauses speculation if it is slower.
-    fn rate(&mut self, (count, took): (f64, f64)) {
+    fn rate(&mut self, count: f64, took: f64) {
         // Steps precede the first draft.
         let step = self.step.unwrap_or(took);
         self.saved += count * step - took;

@@ -124,7 +124,7 @@ impl<'a> Text<'a> {
                 TableId::Batch => 0..self.model.tables[table].head,
                 _ => self.model.tables[table].body(),
             };
-            pass(&mut self.model, &mut self.state, (table, cmds.into()), &run).expect("it runs");
+            pass(&mut self.model, &mut self.state, table, cmds.into(), &run).expect("it runs");
             self.cached += tokens;
         }
     }
@@ -141,7 +141,7 @@ impl<'a> Text<'a> {
                 tokens: &self.golden.tokens[self.head_keys..][..tokens],
             };
             let cmds = self.model.tables[table].body().into();
-            pass(&mut self.model, &mut self.state, (table, cmds), &run).expect("it runs");
+            pass(&mut self.model, &mut self.state, table, cmds, &run).expect("it runs");
             self.head_keys += tokens;
         }
     }

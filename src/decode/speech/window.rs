@@ -147,7 +147,7 @@ impl WindowDecoder {
                 self.options.thresholds.judge(&attempt)
             };
             if verdict != Verdict::Retry {
-                let text = self.text(linked, &current, decoded.tokens, (attempt, verdict))?;
+                let text = self.text(linked, &current, decoded.tokens, attempt, verdict)?;
                 return Ok(Some(text));
             }
             let attempts = current.attempts + 1;
@@ -211,7 +211,8 @@ impl WindowDecoder {
         linked: &mut LinkedTables,
         current: &Current,
         tokens: Vec<u32>,
-        (attempt, verdict): (Attempt, Verdict),
+        attempt: Attempt,
+        verdict: Verdict,
     ) -> Result<WindowText> {
         let split = split_window(&tokens, &current.window, &self.special);
         let words = if self.options.word_timestamps && verdict == Verdict::Accept {

@@ -10,9 +10,9 @@ const PLAN: &str = "crates/plan/src/";
 const NAMED: [(&str, &str); 2] = [("crates/load/", "load"), ("crates/tools/", "tools")];
 
 /// Modules in the root of the crates of [`NAMED`], their own ones and those of other crates.
-const SHARED: [&str; 16] = [
+const SHARED: [&str; 17] = [
     "arch", "audio", "cancel", "device", "dtype", "error", "exec", "format", "load", "model", "op",
-    "output", "plan", "quant", "speech", "text",
+    "output", "plan", "quant", "speech", "sync", "text",
 ];
 
 /// Returns the module of a file of the crates that are layers: `load` for

@@ -97,7 +97,7 @@ fn recipe(b: &mut Builder<'_>, c: &Config) {
         block(b, c, l, h, of_heads);
         b.end_of_layer(h);
     }
-    drafting::follow(b, c, (h, &[]));
+    drafting::follow(b, c, h, &[]);
     parts::head(b, c, h);
 }
 

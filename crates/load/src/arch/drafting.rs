@@ -15,7 +15,7 @@ use crate::plan::builder::{Builder, X};
 
 /// Emits the store of what a drafting head reads. `h` is the residual stream after the last layer, `taps` what it was
 /// before the layers of [`taps`].
-pub(super) fn follow(b: &mut Builder<'_>, c: &Config, (h, taps): (X, &[X])) {
+pub(super) fn follow(b: &mut Builder<'_>, c: &Config, h: X, taps: &[X]) {
     if b.ends_with_rows() {
         return;
     }

@@ -96,25 +96,25 @@ impl Selection {
         let (ffn, dim) = (c.experts.width, n.cols());
         let f = if l.has(b, "ffn_gate_up_exps.weight") {
             let shape = [2 * ffn, dim];
-            let gate_up = self.project(b, c, l, ("ffn_gate_up_exps", shape), n); // [tokens, used 2 expert_ffn]
+            let gate_up = self.project(b, c, l, "ffn_gate_up_exps", shape, n); // [tokens, used 2 expert_ffn]
             match c.experts.glu_clamp {
                 // Rows of the gate and the other matrix in turn.
                 Some(clamp) => b.glu_clamped_pairs(clamp, gate_up),
                 None => b.glu_halves(c.ffn.activation, gate_up, c.experts.router.k),
             }
         } else if !c.ffn.ungated {
-            let gate = self.project(b, c, l, ("ffn_gate_exps", [ffn, dim]), n); // [tokens, used expert_ffn]
-            let up = self.project(b, c, l, ("ffn_up_exps", [ffn, dim]), n);
+            let gate = self.project(b, c, l, "ffn_gate_exps", [ffn, dim], n); // [tokens, used expert_ffn]
+            let up = self.project(b, c, l, "ffn_up_exps", [ffn, dim], n);
             match c.experts.glu_clamp {
                 Some(clamp) => b.glu_clamped(clamp, gate, up),
                 None => b.glu(c.ffn.activation, gate, up),
             }
         } else {
-            let up = self.project(b, c, l, ("ffn_up_exps", [ffn, dim]), n);
+            let up = self.project(b, c, l, "ffn_up_exps", [ffn, dim], n);
             b.activate(c.ffn.activation, up);
             up
         };
-        self.project(b, c, l, ("ffn_down_exps", [dim, ffn]), f)
+        self.project(b, c, l, "ffn_down_exps", [dim, ffn], f)
     }
 
     /// `W x` of the selected experts with their matrices `name`, `[tokens, used rows]`, with biases if the file has
@@ -124,7 +124,8 @@ impl Selection {
         b: &mut Builder<'_>,
         c: &Config,
         l: Layer,
-        (name, [rows, cols]): (&str, [u32; 2]),
+        name: &str,
+        [rows, cols]: [u32; 2],
         x: X,
     ) -> X {
         let w = l.mat(b, name, l.config.experts * rows, cols);

@@ -92,7 +92,7 @@ pub(super) const QWEN3_NEXT: Arch = Arch {
 fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     let taps = stack::layers(b, c, block, h);
-    drafting::follow(b, c, (h, &taps));
+    drafting::follow(b, c, h, &taps);
     parts::head(b, c, h);
 }
 

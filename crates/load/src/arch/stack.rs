@@ -12,7 +12,7 @@ pub(super) fn decoder(
 ) {
     let h = parts::embed(b, c); // [tokens, dim]
     let taps = layers(b, c, block, h);
-    drafting::follow(b, c, (h, &taps));
+    drafting::follow(b, c, h, &taps);
     parts::head(b, c, h);
 }
 

@@ -117,8 +117,8 @@ pub(crate) fn aligner(b: &mut Builder<'_>, c: &Config) {
     decoder(b, c, |b, l, q| {
         for (index, (layer, head)) in (0..).zip(&encoder.alignment_heads) {
             if *layer == l.index {
-                let scores = (*head, l.attention_scale(c), encoder.context);
-                b.attention_scores(cross_heads(c, l), q, scores, [index, count]);
+                let (at, scale) = (cross_heads(c, l), l.attention_scale(c));
+                b.attention_scores(at, q, *head, scale, encoder.context, [index, count]);
             }
         }
     });

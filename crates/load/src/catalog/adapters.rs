@@ -56,8 +56,8 @@ impl Catalog {
                     "tensor {name}: an adapter cannot be merged into ternary weights"
                 );
             }
-            let target = (weight.dtype, &merges[..]);
-            let merged = encode_weight(weight, target, self.file(), options.threads)?;
+            let merged =
+                encode_weight(weight, weight.dtype, &merges, self.file(), options.threads)?;
             self.weights[index as usize] = merged;
         }
         self.merged = hasher.finalize().to_hex()[..16].to_string();

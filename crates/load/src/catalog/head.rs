@@ -37,7 +37,7 @@ impl Catalog {
             return Ok(());
         }
         let head = &self.weights[index as usize];
-        let head = encode_weight(head, (dtype, &[]), self.file(), threads)?;
+        let head = encode_weight(head, dtype, &[], self.file(), threads)?;
         if !self.tied {
             self.weights[index as usize] = head;
             self.digit_scales[index as usize] = None;

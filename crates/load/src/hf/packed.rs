@@ -157,7 +157,6 @@ fn groups(module: &Module<'_>, [rows, cols]: [u32; 2], bits: u32) -> Result<Grou
             stored.dims.iter().rev().collect::<Vec<_>>()
         ),
     };
-    let by_row = stored.elements() == u64::from(rows) * count;
     let width = u64::from(cols) / count;
     if width * count != u64::from(cols) {
         bail!(
@@ -168,7 +167,8 @@ fn groups(module: &Module<'_>, [rows, cols]: [u32; 2], bits: u32) -> Result<Grou
     }
     let [count, width] = [count, width].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     let mut scales = floats(module.file, stored)?;
-    if !by_row {
+    let scale_count = scales.len();
+    if scale_count < rows as usize * count {
         scales = scales.repeat(rows as usize);
     }
     let order = module.find(TensorRole::WeightGroups);
@@ -178,7 +178,9 @@ fn groups(module: &Module<'_>, [rows, cols]: [u32; 2], bits: u32) -> Result<Grou
         float: known(stored)?,
         zeros: match module.find(TensorRole::ZeroPoint) {
             None => Zeros::All(1 << (bits - 1)),
-            Some((_, zeros)) => self::zeros(module, zeros, [rows as usize, count], (bits, by_row))?,
+            Some((_, zeros)) => {
+                self::zeros(module, zeros, [rows as usize, count], bits, scale_count)?
+            }
         },
         scales,
         width,
@@ -186,29 +188,29 @@ fn groups(module: &Module<'_>, [rows, cols]: [u32; 2], bits: u32) -> Result<Grou
     })
 }
 
-/// Reads zero points: bytes with a sign, or fields of 32-bit words along the rows. Codes and zero points are
+/// Reads zero points, as many as scales: bytes with a sign, or fields of 32-bit words along the rows. Codes and zero points are
 /// returned without a sign.
 fn zeros(
     module: &Module<'_>,
     tensor: &TensorInfo,
     [rows, count]: [usize; 2],
-    (bits, by_row): (u32, bool),
+    bits: u32,
+    scale_count: usize,
 ) -> Result<Zeros> {
     let stored = module.file.bytes(tensor);
     let middle = 1 << (bits - 1);
     if tensor.dtype.name() == "i8" {
         let signed = |byte: &u8| (i16::from(byte.cast_signed()) + middle).cast_unsigned();
-        let expected = if by_row { rows * count } else { 1 };
-        if stored.len() != expected {
+        if stored.len() != scale_count {
             bail!(
                 Format,
-                "tensor {} has {} elements, expected {expected}",
+                "tensor {} has {} elements, expected {scale_count}",
                 tensor.name,
                 stored.len()
             );
         }
         let mut zeros: Vec<u16> = stored.iter().map(signed).collect();
-        if !by_row {
+        if scale_count < rows * count {
             zeros = zeros.repeat(rows);
         }
         return Ok(Zeros::of(zeros));

@@ -211,7 +211,9 @@ impl Builder<'_> {
         &mut self,
         at: Heads,
         q: X,
-        (head, scale, positions): (u32, f32, u32),
+        head: u32,
+        scale: f32,
+        positions: u32,
         [index, count]: [u32; 2],
     ) {
         let ([keys, _], pages) = self.cache(at);

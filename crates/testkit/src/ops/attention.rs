@@ -478,7 +478,7 @@ macro_rules! attention_scores_case {
         Case::new($name, $tokens, $live, |b| {
             let q = b.input("q", $heads * $head_dim);
             let at = heads([$heads, $kv_heads, $head_dim], $window);
-            b.attention_scores(at, q, ($head, 0.3, $positions), [$index, $count]);
+            b.attention_scores(at, q, $head, 0.3, $positions, [$index, $count]);
         })
         .at(0, 640)
         .sequence(2)
