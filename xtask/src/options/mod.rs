@@ -44,6 +44,7 @@ pub(crate) fn files() -> Vec<Generated> {
             "crates/server/src/engine/sampling_fields.rs",
             server::fields,
         ),
+        Generated::new("crates/server/tests/it/request_names.rs", server::names),
         Generated::new("bindings/python/tabla/_option_types.py", python::options),
         Generated::new("bindings/swift/Sources/Tabla/Options.swift", swift::options),
         Generated::new(page::PATH, page::page),

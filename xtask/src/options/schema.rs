@@ -389,8 +389,8 @@ fn check(row: &Row) -> Result<()> {
     if row.doc.contains('|') {
         return Err("a description is a cell of a table and has no |".into());
     }
-    if row.sampler.is_none() && (row.requests.is_some() || row.request_range.is_some()) {
-        return Err("only a sampling parameter has requests and request_range".into());
+    if row.sampler.is_none() && row.request_range.is_some() {
+        return Err("only a sampling parameter has request_range".into());
     }
     if let Some(python) = row.of(Language::Python)
         && (python.name.is_some() || python.value.is_some() || python.c.is_some())

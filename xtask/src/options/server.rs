@@ -1,6 +1,6 @@
-//! Sampling fields of the server's requests.
+//! Fields of the server's requests: the sampling parameters, and the names of all that a test looks for.
 
-use super::schema::{Kind, Row, Sampler, Value, samplers};
+use super::schema::{Kind, Row, Sampler, Value, samplers, schema};
 use super::text::{NOTE, lines, sentence, with_switch};
 use crate::tree::Result;
 use std::fmt::Write as _;
@@ -17,7 +17,24 @@ use utoipa::ToSchema;
 pub(crate) struct SamplingFields {
 ";
 
-/// Generates the fields.
+/// Generates the names of the fields of requests.
+pub(super) fn names() -> Result<String> {
+    let mut out = format!(
+        "//! {NOTE}\n\n/// Names of options in requests, by the list of options.\n\
+         pub(crate) const NAMES: [(&str, &[&str]); 3] = [\n"
+    );
+    for list in ["generate", "chat", "embed"] {
+        writeln!(out, "    (\"{list}\", &[")?;
+        let schema = schema(list)?;
+        for name in schema.rows.iter().flat_map(Row::requests) {
+            writeln!(out, "        \"{name}\",")?;
+        }
+        out += "    ]),\n";
+    }
+    Ok(out + "];\n")
+}
+
+/// Generates the fields of the sampling parameters.
 pub(super) fn fields() -> Result<String> {
     let rows = samplers()?;
     let mut out = format!("//! {NOTE}\n{HEAD}");

@@ -1,6 +1,7 @@
 //! Errors of requests: the field that they name, and their messages.
 
 use crate::client::{TestServer, config};
+use crate::request_names::NAMES;
 use serde_json::{Value, json};
 use tabla::embed::Pooling;
 use tabla_testkit::fixed_json;
@@ -370,6 +371,31 @@ fn fields(document: &Value, schema: &Value) -> Vec<(String, Vec<String>)> {
     properties.iter().map(field).collect()
 }
 
+/// Returns the groups of fields of the requests to a path of `/openapi.json`.
+fn groups<'a>(document: &'a Value, path: &str) -> &'a [Value] {
+    let operation = &document["paths"][path]["post"];
+    let groups = operation.pointer("/requestBody/content/application~1json/schema/allOf");
+    groups.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+#[test]
+fn requests_have_the_options_of_the_lists() {
+    let document = TestServer::new().get("/openapi.json").json();
+    for (list, names) in NAMES {
+        let paths: &[&str] = match list {
+            "generate" => &[CHAT, COMPLETION],
+            "chat" => &[CHAT],
+            _ => &["/v1/embeddings"],
+        };
+        let groups = paths.iter().flat_map(|path| groups(&document, path));
+        let known: Vec<_> = groups.flat_map(|group| fields(&document, group)).collect();
+        for name in names {
+            let is_known = known.iter().any(|(field, _)| field == name);
+            assert!(is_known, "requests lack {name} of options/{list}.toml");
+        }
+    }
+}
+
 #[test]
 fn no_message_has_names_of_rust() {
     let server = TestServer::new();
@@ -400,9 +426,8 @@ fn no_message_has_names_of_rust() {
     ];
     let (mut sent, mut errors) = (0, 0);
     let mut seen = std::collections::HashSet::new();
-    for (path, operations) in document["paths"].as_object().expect("paths") {
-        let groups = operations.pointer("/post/requestBody/content/application~1json/schema/allOf");
-        for group in groups.and_then(Value::as_array).into_iter().flatten() {
+    for path in document["paths"].as_object().expect("paths").keys() {
+        for group in groups(&document, path) {
             // The groups that endpoints share are checked once.
             if !seen.insert(group.to_string()) {
                 continue;

@@ -16,6 +16,8 @@ mod limits;
 mod models;
 mod not_finite;
 mod reasoning;
+#[rustfmt::skip] // generated
+mod request_names;
 mod security;
 #[expect(dead_code, reason = "the tests of the program use more of it")]
 #[path = "../../../../cli/tests/cli/speech_model.rs"]
