@@ -9,9 +9,10 @@ use tabla_quant::{CHUNK, Matrix, Scales};
 #[test]
 fn packed_rows_round_trip() {
     let types = (0..64).filter_map(DType::from_gguf);
-    let mut layouts: Vec<_> = types.filter_map(layout).collect();
+    let layouts = types.filter_map(layout);
     #[cfg(target_arch = "x86_64")]
-    layouts.push(&FLOATS);
+    let layouts = layouts.chain([&FLOATS]);
+    let layouts: Vec<_> = layouts.collect();
     assert!(layouts.len() > 10, "found only {} formats", layouts.len());
     for layout in layouts {
         let cols = 3 * layout.columns;
