@@ -73,7 +73,7 @@ impl<'a> ModelBuilder<'a> {
     /// The message names the stage that failed, as in `stage 3 format: ...`. `Cancelled` after
     /// [`Cancel::cancel`]. All resources are released on failure.
     pub fn load(mut self) -> Result<Model> {
-        Model::new(tabla_load::load(
+        Model::new(tabla_load::load_model(
             &self.source,
             &self.options,
             &mut *self.on_progress,

@@ -29,8 +29,8 @@ impl Session {
     }
 
     /// Sets the scales of the adapters of the hooks, in the order of
-    /// [`Model::hooks_with`]; 0 disables an adapter. Tokens that are in the sequence are computed again
-    /// when they are needed.
+    /// [`Model::hooks_with`](crate::Model::hooks_with); 0 disables an adapter. Tokens that are in the
+    /// sequence are computed again when they are needed.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Session {
     /// # Errors
     ///
     /// `State` for an empty sequence and without hooks that capture; `Memory`; `Cancelled` after
-    /// [`Cancel::cancel`].
+    /// [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn captured(&mut self) -> Result<&Captured> {
         self.end_leaked();
         if self.captured.is_none() {
@@ -99,7 +99,7 @@ impl Session {
     ///
     /// `State` without hooks that capture; `TooLarge` if the text exceeds the context; `Argument` for
     /// an empty text and a token outside the vocabulary; `Memory`; `Cancelled` after
-    /// [`Cancel::cancel`](crate::Cancel::cancel).
+    /// [`Cancel::cancel`](crate::Cancel::cancel)(crate::Cancel::cancel).
     pub fn capture(&mut self, tokens: &[u32]) -> Result<&Captured> {
         if tokens.is_empty() {
             bail!(Argument, "the text is empty");

@@ -57,7 +57,7 @@ impl Build {
     ///
     /// # Errors
     ///
-    /// As [`load`](crate::load()), without stage names.
+    /// As [`load_model`](crate::load_model), without stage names.
     pub fn prepare(source: &Source, options: &LoadOptions, mut profile: Profile) -> Result<Self> {
         let model = open(source, detect(source)?)?;
         let config = Config::read(&model.file.metadata)?;

@@ -92,7 +92,7 @@ use std::sync::{Arc, OnceLock};
 ///
 /// Every error names its stage: `stage 3 format: ...`. A failed load releases everything.
 #[expect(clippy::too_many_lines, reason = "one statement per stage")]
-pub fn load(
+pub fn load_model(
     source: &Source,
     options: &LoadOptions,
     report: &mut dyn FnMut(&Progress),

@@ -144,7 +144,7 @@ pub struct Facts {
     pub device: String,
     /// Reason for the fallback to the CPU where a GPU was preferred.
     pub fallback: Option<String>,
-    /// Whether the tables use the results of [`tune`](crate::tune).
+    /// Whether the tables use the results of `tune`.
     pub tuned: Tuned,
     /// Upload to a GPU; `None` on a CPU.
     pub upload: Option<Upload>,

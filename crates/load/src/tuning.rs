@@ -22,7 +22,7 @@ pub const CHUNKS: [u32; 4] = [128, 256, 512, 1024];
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Fastest kernels and planning parameters of a model on an adapter, measured by
-/// [`tune`](crate::tune).
+/// `tune`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {

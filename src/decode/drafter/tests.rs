@@ -18,7 +18,7 @@ use crate::tools::{QuantizeOptions, quantize};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use tabla_load::load;
+use tabla_load::load_model;
 
 /// Maximum difference of a logit.
 const TOLERANCE: f32 = 1e-4;
@@ -97,7 +97,7 @@ struct Text<'a> {
 impl<'a> Text<'a> {
     fn new(path: &str, golden: &'a Golden, options: &LoadOptions) -> Self {
         let source = Source::Path(self::golden(path));
-        let model = load(&source, options, &mut |_| {}).expect("it loads");
+        let model = load_model(&source, options, &mut |_| {}).expect("it loads");
         Self {
             model,
             state: vec![0; state_bytes(32)],
@@ -310,7 +310,7 @@ fn engine_drafts_the_tokens_of_the_reference() {
     let name = "glm4_moe_lite_mtp";
     let golden = Golden::read(name);
     let source = Source::Path(self::golden(name).join("hf"));
-    let linked = load(&source, &exact(&DraftingHead::Mtp), &mut |_| {}).expect("it loads");
+    let linked = load_model(&source, &exact(&DraftingHead::Mtp), &mut |_| {}).expect("it loads");
     let mut engine = Engine::new(linked);
     let mut reused = 0;
     for (at, Drafts { len, tokens }) in golden.drafts.iter().enumerate() {
@@ -349,7 +349,7 @@ fn eagle3_heads_draft_the_tokens_of_the_reference() {
 /// Returns a prompt and the tokens that single steps generate after it.
 fn generated(path: &str, prompt: &[u32], len: usize) -> Vec<u32> {
     let source = Source::Path(golden(path));
-    let linked = load(&source, &exact(&DraftingHead::None), &mut |_| {}).expect("it loads");
+    let linked = load_model(&source, &exact(&DraftingHead::None), &mut |_| {}).expect("it loads");
     let mut engine = Engine::new(linked);
     let mut request = prefilled(&mut engine, prompt);
     while request.sequence.len() < len {
@@ -438,7 +438,7 @@ fn rejected_drafts_do_not_change_the_state() {
     let path = "qwen3_5_mtp/hf";
     let golden = Golden::read("qwen3_5_mtp");
     let source = Source::Path(self::golden(path));
-    let linked = load(&source, &exact(&DraftingHead::Mtp), &mut |_| {}).expect("it loads");
+    let linked = load_model(&source, &exact(&DraftingHead::Mtp), &mut |_| {}).expect("it loads");
     let mut engine = Engine::new(linked);
     assert!(engine.is_recurrent());
     for prompt in [3, 16, 17, 30] {

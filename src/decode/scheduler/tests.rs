@@ -15,7 +15,7 @@ use crate::error::ErrorKind;
 use crate::load::{DeviceChoice, LoadOptions};
 use std::ops::Range;
 use std::sync::Arc;
-use tabla_load::load;
+use tabla_load::load_model;
 
 const CHUNK: u32 = 32;
 const CHUNKS: u32 = 7;
@@ -32,7 +32,7 @@ fn scheduler_of_chunks(tokens: u32) -> Scheduler {
         .threads(1)
         .chunk_tokens(tokens)
         .sequences(STEPPING + PROMPTS);
-    let linked = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let linked = load_model(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
     Scheduler::new(Engine::new(linked))
 }
 

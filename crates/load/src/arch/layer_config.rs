@@ -18,7 +18,7 @@ pub struct LayerConfig {
     pub experts: u32,
     /// Size of the sliding window in positions, including the token's own; 0 means full attention.
     pub window: u32,
-    /// Index of its RoPE in [`RopeConfig::rotations`](super::config::RopeConfig); `None` means no RoPE.
+    /// Index of its RoPE in `RopeConfig::rotations`; `None` means no RoPE.
     pub rope: Option<u32>,
     /// Index of the layer whose KV cache it uses: its own or an earlier one.
     pub cache: u32,

@@ -1,6 +1,6 @@
 //! Hugging Face and MLX checkpoints: safetensors, and the other files of the folder.
 //!
-//! Everything is mapped to GGUF: keys ([`keys`]), names ([`names`]) and weights ([`weights`]), so
+//! Everything is mapped to GGUF: keys (`keys.rs`), names (`names.rs`) and weights (`weights.rs`), so
 //! that later loading stages handle a single representation.
 
 mod bitsandbytes;

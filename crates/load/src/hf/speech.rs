@@ -138,7 +138,7 @@ pub const GENERATION_KEYS: [&str; 4] = [
 /// Keys that describe the tensors of the source, not those of the result.
 const STORAGE_KEYS: [&str; 2] = ["dtype", "quantization_config"];
 
-/// Returns the `config.json` of a speech model: the reverse of [`HfConfig::write_speech`]. `source` has
+/// Returns the `config.json` of a speech model: the reverse of `HfConfig::write_speech`. `source` has
 /// the settings of a source that is a folder, which are kept if they do not contradict the tensors.
 ///
 /// # Errors
