@@ -1,4 +1,4 @@
-//! Tabla runs language, embedding and reranking models on CPUs and GPUs. It loads a GGUF or
+//! Tabla runs language, embedding, reranking and speech models on CPUs and GPUs. It loads a GGUF or
 //! safetensors model, compiles it once into flat tables of
 //! [`DispatchCmd`](op::table::DispatchCmd)s, and replays one table per token.
 //!
@@ -35,7 +35,9 @@
 //! | [`embed`] | embeddings and reranking |
 //! | [`tools`] | inspection, quantization, conversion, tuning and comparison of models, control vectors |
 //! | [`format`](mod@format), [`dtype`], [`quant`] | model files, storage types and their codecs |
+//! | [`audio`], [`speech`] | audio files, and the rules of transcription |
 //! | [`utf8`] | decoding of text files |
+//! | [`error`](mod@error) | creation of errors |
 //! | [`op`], [`plan`], [`exec`], [`device`] | operations, tables, and the devices that replay them |
 
 mod builder;

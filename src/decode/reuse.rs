@@ -1,4 +1,4 @@
-//! Decides how many cached tokens a request reuses, and whether the last one is computed again for its logits;
+//! Decides whether the last token of a sequence that is cached completely is computed again for its logits;
 //! `Engine::assign_slot` finds the prefix.
 
 /// Origin of the last token of a sequence.
