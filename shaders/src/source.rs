@@ -142,7 +142,10 @@ fn paste(
         let import = import.trim();
         let mut targets = kernel.targets(import);
         let target = targets.find(|target| read(target).is_some());
-        let target = target.ok_or_else(|| format!("file lib/{import}.wgsl not found"))?;
+        let target = target.ok_or_else(|| {
+            let last = kernel.targets(import).last().unwrap_or_default();
+            format!("file {last} not found")
+        })?;
         paste(target, kernel, read, text)?;
     }
     Ok(())

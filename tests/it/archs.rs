@@ -179,6 +179,8 @@ fn learned_positions_limit_the_context() {
 
 macro_rules! architectures {
     ($($name:ident),+ $(,)?) => {
+        const CHECKED: &[&str] = &[$(stringify!($name)),+];
+
         $(#[test]
         fn $name() {
             check(stringify!($name));
@@ -193,4 +195,17 @@ architectures! {
     mixtral, qwen2_moe, olmoe, phimoe, gemma4_moe, gpt_oss, gpt_oss_bf16,
     gemma, gemma2, gemma3, gemma3_nested, gemma3n, gemma4, gemma4_dense,
     bitnet, bitnet_silu, bitnet_tq, bitnet_master, falcon_e,
+}
+
+#[test]
+fn every_checkpoint_has_a_test() {
+    for entry in std::fs::read_dir(golden("arch")).expect("checkpoints") {
+        let name = entry.expect("a folder").file_name();
+        let name = name.to_str().expect("an ASCII name");
+        let is_checked = CHECKED.contains(&name) || crate::embeddings::CHECKED.contains(&name);
+        assert!(
+            is_checked,
+            "{name} is not at the end of archs.rs or in embeddings.rs"
+        );
+    }
 }

@@ -292,6 +292,8 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
 
 macro_rules! checkpoints {
     ($($name:ident),+ $(,)?) => {
+        pub(crate) const CHECKED: &[&str] = &[$(stringify!($name)),+];
+
         $(#[test]
         fn $name() {
             check(stringify!($name));

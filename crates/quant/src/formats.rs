@@ -194,7 +194,14 @@ pub fn sections(dtype: DType) -> Vec<Section> {
         DType::Affine5 => vec![plane(0, 4), plane(4, 1), scales(32, 2)],
         DType::Affine6 => vec![plane(0, 4), plane(4, 2), scales(32, 2)],
         DType::Affine8 => vec![plane(0, 8), scales(32, 2)],
-        _ => block_sections(dtype).unwrap_or_else(|| vec![Section::Numbers { parts: 1 }]),
+        _ => block_sections(dtype).unwrap_or_else(|| {
+            assert_eq!(
+                dtype.facts().block,
+                1,
+                "{dtype} is not in the list of block formats"
+            );
+            vec![Section::Numbers { parts: 1 }]
+        }),
     }
 }
 

@@ -10,8 +10,9 @@ Each script is one architecture and writes `../../golden/arch/NAME/`:
     golden.json    tokens, greedy continuation of the first 8 of them, its smallest margin, seed, versions
 
 Every script disables the special features of its architecture one by one, and fails if the logits do
-not change. Run from `tests/reference`; LLAMA_CPP is a source tree of llama.cpp (its converter is not
-on PyPI):
+not change. Run from `tests/reference`, with torch, transformers 5, safetensors, tokenizers and numpy; LLAMA_CPP is a
+source tree of llama.cpp (its converter is not on PyPI), which a checkpoint with `to_gguf=False` does not need if the
+package gguf is installed:
 
     LLAMA_CPP=... python -m arch.llama
 """
@@ -30,11 +31,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils.logging import disable_progress_bar
 
-if "LLAMA_CPP" not in os.environ:
-    sys.exit("LLAMA_CPP is not set: expected a source tree of llama.cpp")
-LLAMA_CPP = Path(os.environ["LLAMA_CPP"])
-# The converter requires its own gguf package.
-sys.path[:0] = [str(LLAMA_CPP), str(LLAMA_CPP / "gguf-py")]
+if "LLAMA_CPP" in os.environ:
+    # The converter requires its own gguf package.
+    sys.path[:0] = [os.environ["LLAMA_CPP"], str(Path(os.environ["LLAMA_CPP"]) / "gguf-py")]
 
 import common
 import gguf
@@ -179,6 +178,8 @@ def converted(folder, file, vocabulary, vocab, keys=lambda writer: None, kind=gg
     """Runs llama.cpp's converter; the vocabulary is set here, because its pre-tokenizer hash is unknown to the converter.
 
     `mtp` includes the blocks that predict further tokens."""
+    if "LLAMA_CPP" not in os.environ:
+        sys.exit("LLAMA_CPP is not set: expected a source tree of llama.cpp")
     conversion = import_module("conversion")
     architecture = conversion.get_model_architecture(conversion.ModelBase.load_hparams(folder, False), conversion.ModelType.TEXT)
     cls = conversion.get_model_class(architecture)
