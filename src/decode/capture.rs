@@ -99,7 +99,7 @@ impl Session {
     ///
     /// `State` without hooks that capture; `TooLarge` if the text exceeds the context; `Argument` for
     /// an empty text and a token outside the vocabulary; `Memory`; `Cancelled` after
-    /// [`Cancel::cancel`](crate::Cancel::cancel)(crate::Cancel::cancel).
+    /// [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn capture(&mut self, tokens: &[u32]) -> Result<&Captured> {
         if tokens.is_empty() {
             bail!(Argument, "the text is empty");

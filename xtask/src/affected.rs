@@ -40,7 +40,7 @@ const RULES: &[Rule] = &[
     rule(
         "crates/core/src/op/",
         &["tabla-shaders", "tabla-cpu", "xtask"],
-        &["tables::"],
+        &["sampling::", "tables::"],
     ),
     rule("crates/cpu/", &["tabla-cpu"], &[]),
     rule(
@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
     rule("crates/json-schema/", &[], &["grammar::", "structure::"]),
     rule(
         "crates/load/",
-        &["tabla-load"],
+        &["tabla-load", "tabla-tools"],
         &["formats::", "checkpoints::", "arch_errors::"],
     ),
     rule(
@@ -86,9 +86,9 @@ const RULES: &[Rule] = &[
     rule(
         "options/",
         &["tabla", "tabla-capi", "tabla-cli", "tabla-server", "xtask"],
-        &[],
+        &["sampling::"],
     ),
-    rule("shaders/", &["tabla-shaders"], &["gpu::"]),
+    rule("shaders/", &["tabla-shaders"], &["gpu::", "tables::"]),
     rule("src/", &["tabla"], &[]),
     rule(
         "src/decode/",
@@ -224,7 +224,7 @@ mod tests {
                 "tests/it/arch_errors/config.rs"
             ]),
             [
-                "test -p tabla-load",
+                "test -p tabla-load -p tabla-tools",
                 "test -p tabla --test it -- arch_errors:: arch_errors::config:: archs:: checkpoints:: formats:: tables::"
             ]
         );

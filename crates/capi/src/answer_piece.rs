@@ -112,7 +112,7 @@ pub(super) struct Prefill {
 pub(super) struct PieceBuffer {
     text: Vec<u8>,
     top_logprobs: Vec<TablaLogprob>,
-    /// That of the answer in progress.
+    /// Prefill of the answer in progress.
     pub(super) prefill: Prefill,
     /// Statistics of the last answer.
     pub(super) stats: Option<TablaStats>,

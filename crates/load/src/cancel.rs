@@ -54,6 +54,7 @@ impl Cancel {
     }
 
     /// Returns whether a cancellation was pending, and clears it unless the handle is closed.
+    #[doc(hidden)] // for decoding
     pub fn take_pending(&self) -> bool {
         let taken = self
             .0

@@ -51,7 +51,8 @@ pub mod weight;
 pub use tabla_core::{device, dtype, op};
 pub use tabla_quant as quant;
 
-/// What the crate `tabla` publishes as its module `load`.
+/// Options and progress of loading, and devices of the machine.
+// The module `load` of the crate `tabla`.
 pub mod load {
     pub use crate::encode::LM_HEAD_TYPES;
     pub use crate::memory::CACHE_TYPES;

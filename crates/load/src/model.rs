@@ -63,6 +63,7 @@ impl TableId {
     /// # Errors
     ///
     /// `State` if there is none.
+    #[doc(hidden)] // for decoding
     pub fn find(self, tables: &[Table]) -> Result<usize> {
         let at = tables.iter().position(|table| table.name == self.name());
         at.ok_or_else(|| {
@@ -89,7 +90,7 @@ pub const STEP_ROWS_MAX: u32 = FEW_TOKENS;
 
 /// Minimum number of rows of the widest step table, which scores tokens and checks draft tokens of
 /// one sequence.
-pub const SCORE_TOKENS: u32 = 8;
+pub(crate) const SCORE_TOKENS: u32 = 8;
 
 /// Rows of the page table for a recording: the maximum number of beams and of samples.
 pub const BEAMS_MAX: u32 = 8;
@@ -199,6 +200,7 @@ impl Pooling {
 
 /// Embedding settings in the files of a model.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Embedding {
     /// Pooling methods, whose vectors are concatenated; empty if unspecified.
     pub pooling: Vec<Pooling>,
@@ -213,6 +215,7 @@ pub struct Embedding {
     /// Whether the files identify the model as a reranker, by `pooling_type` 4 or a README.
     pub is_reranker: bool,
     /// Dense modules that are computed after pooling.
+    #[doc(hidden)] // for decoding
     pub dense: Vec<DenseModule>,
 }
 
@@ -258,11 +261,13 @@ impl ScoreActivation {
     }
 
     /// Returns the function with this name.
+    #[doc(hidden)] // for decoding
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.name() == name)
     }
 
     /// Applies the function to the logits of a text.
+    #[doc(hidden)] // for decoding
     pub fn apply(self, logits: &mut [f32]) {
         let largest = logits.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x));
         let exp = |x: f32| f64::from(x - largest).exp();

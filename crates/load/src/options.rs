@@ -101,7 +101,7 @@ impl LoadOptions {
     /// # Errors
     ///
     /// `Argument` if a sampler occurs twice.
-    pub fn sampler_chain(&self) -> Result<Vec<SamplerKind>> {
+    pub(crate) fn sampler_chain(&self) -> Result<Vec<SamplerKind>> {
         let chain = self.samplers.as_deref().unwrap_or(SamplerKind::DEFAULT);
         SamplerKind::check(chain)?;
         Ok(chain.to_vec())

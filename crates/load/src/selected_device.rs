@@ -239,7 +239,7 @@ impl SelectedDevice {
 }
 
 /// Limits the layers whose experts run on the CPU to those of the model; none if it has no experts in them.
-pub fn limit_host_experts(profile: &mut Profile, config: &Config) {
+pub(crate) fn limit_host_experts(profile: &mut Profile, config: &Config) {
     if let Some(experts) = &mut profile.host_experts {
         experts.layers = experts.layers.min(config.layers);
         let mut layers = config.layer_configs.iter().take(experts.layers as usize);

@@ -47,6 +47,7 @@ pub struct Tuning {
 
 impl Tuning {
     /// Returns the default tuning, used without measurements.
+    #[doc(hidden)] // for `tune`
     pub fn default_for(profile: &Profile, catalog: &Catalog, precision: Precision) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let sources = shader_sources()
@@ -70,6 +71,7 @@ impl Tuning {
     }
 
     /// Applies the tuning to a device profile.
+    #[doc(hidden)] // for `tune`
     pub fn apply(&self, profile: &mut Profile) {
         profile.fusion = self.fusion;
         profile.attention_part = self.attention_part;
@@ -158,7 +160,11 @@ impl Tuning {
 
 /// Applies the tuning from the tuning folder, if there is one. A tuning that does not match is
 /// ignored and the reason is returned, because results are correct without it.
-pub fn apply_stored(profile: &mut Profile, catalog: &Catalog, options: &LoadOptions) -> Tuned {
+pub(crate) fn apply_stored(
+    profile: &mut Profile,
+    catalog: &Catalog,
+    options: &LoadOptions,
+) -> Tuned {
     let Some(folder) = &options.tuning_path else {
         return Tuned::None;
     };

@@ -118,6 +118,12 @@ const PARAMETERS: &[(Op, &[Set])] = &[
 /// Checks that each filter keeps the set of its definition over odd rows of logits, with unchanged
 /// bits.
 pub fn odd_logits(device: &Device) {
+    let all = SamplerKind::DEFAULT.iter();
+    for op in all.flat_map(|kind| kind.ops(SamplingStage::Full)) {
+        let changes = matches!(op, Op::Penalize | Op::Dry | Op::Temper | Op::DynamicTemper);
+        let is_tested = changes || PARAMETERS.iter().any(|(tested, _)| tested == op);
+        assert!(is_tested, "PARAMETERS lacks the filter {}", op.name());
+    }
     for case in &CASES {
         for (op, parameters) in PARAMETERS {
             for (i, set) in parameters.iter().enumerate() {

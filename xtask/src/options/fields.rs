@@ -91,17 +91,23 @@ fn default(row: Option<&Row>, rust: &Differences, kind: &str) -> Result<String> 
 /// Returns a text in which paths of the library are those within the crate of the macro: they begin with `$crate`,
 /// and in links of comments with `crate`. Names in the root are imported where the macro is used.
 fn in_crate(text: &str) -> String {
-    let mut parts = text.split("tabla::");
-    let first = parts.next().unwrap_or_default().to_string();
-    parts.fold(first, |text, part| {
-        let in_root = part.starts_with(|letter: char| letter.is_uppercase());
-        let root = match (text.ends_with('('), in_root) {
-            (true, _) => "crate::",
-            (false, true) => "",
-            (false, false) => "$crate::",
+    let lines = text.split_inclusive('\n').map(|line| {
+        let root = match line.trim_start().starts_with("///") {
+            true => "crate::",
+            false => "$crate::",
         };
-        text + root + part
-    })
+        let mut parts = line.split("tabla::");
+        let first = parts.next().unwrap_or_default().to_string();
+        parts.fold(first, |line, part| {
+            let in_root = part.starts_with(|letter: char| letter.is_uppercase());
+            line + if in_root && root == "$crate::" {
+                ""
+            } else {
+                root
+            } + part
+        })
+    });
+    lines.collect()
 }
 
 #[cfg(test)]

@@ -389,6 +389,9 @@ fn check(row: &Row) -> Result<()> {
     if row.doc.contains('|') {
         return Err("a description is a cell of a table and has no |".into());
     }
+    if row.sampler.is_some() && row.requests().is_empty() {
+        return Err("a sampling parameter has a name in requests".into());
+    }
     if row.sampler.is_none() && row.request_range.is_some() {
         return Err("only a sampling parameter has request_range".into());
     }

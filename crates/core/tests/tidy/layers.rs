@@ -69,8 +69,16 @@ fn imported(file: &File, own: &str, code: &str) -> Vec<(usize, String)> {
         Some((_, module)) => own.map(in_module(module)).collect(),
         None => own.collect(),
     };
-    let load = paths_from("tabla_load", code).into_iter();
-    own.into_iter().chain(load.map(in_module("load"))).collect()
+    let others = [
+        ("tabla_load", "load"),
+        ("tabla_tools", "tools"),
+        ("tabla_plan", "plan"),
+    ];
+    let others = others.into_iter().flat_map(|(name, module)| {
+        let paths = paths_from(name, code).into_iter();
+        paths.map(in_module(module))
+    });
+    own.into_iter().chain(others).collect()
 }
 
 /// Reads the table of ARCHITECTURE.md whose header begins with one of `heads`: names in the first

@@ -20,7 +20,7 @@ use crate::plan::builder::{GluClamp, PositionScale, Router};
 pub const INTERLEAVED_HEADS: &str = "ssm.interleaved_heads";
 
 /// Key of checkpoints that are not GGUF files: the rows of the per-layer embeddings.
-pub const LAYER_EMBEDDING_ROWS: &str = "vocab_size_per_layer_input";
+pub(crate) const LAYER_EMBEDDING_ROWS: &str = "vocab_size_per_layer_input";
 
 /// Key of checkpoints that are not GGUF files: factors of the outputs of projections, by the names that follow.
 pub const PROJECTION_SCALE: &str = "projection_scale";

@@ -47,7 +47,8 @@ mod validate;
 mod whisper;
 
 pub use config::{AttentionConfig, Config, Drafting, Eagle3};
-pub use config_keys::{INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE};
+pub(crate) use config_keys::LAYER_EMBEDDING_ROWS;
+pub use config_keys::{INTERLEAVED_HEADS, PROJECTION_SCALE};
 pub(crate) use drafting::{draft as draft_recipe, keys as head_keys_recipe};
 pub(crate) use eagle3::{EAGLE3, PREFIX as DRAFTER_PREFIX, TOKEN_INDEX};
 pub use family::{Arch, ConfigRule, HfModel, RopePairs, Traits};
@@ -59,7 +60,8 @@ pub(crate) use names::{CLASSIFIER, CLASSIFIER_DENSE, DENSE_MODULES, HEAD, PREFIX
 pub(crate) use recurrent_config::FUSED_BY_KEY_HEAD;
 pub use recurrent_config::{DeltaNet, NORM_BEFORE_GATE, Recurrent, SSM_SCALES, TIME_STEP_LIMIT};
 pub use rope::{RopeScaling, Rotation};
-pub use speech_encoder::{SPEECH, SPEECH_CLASSES, SpeechEncoder, is_speech};
+pub(crate) use speech_encoder::{SPEECH, SPEECH_CLASSES};
+pub use speech_encoder::{SpeechEncoder, is_speech};
 pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
 
 use crate::error::{Result, bail};

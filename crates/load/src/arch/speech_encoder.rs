@@ -7,21 +7,20 @@ use crate::format::Metadata;
 pub(super) const DECODER: &str = "whisper.decoder";
 
 /// Architecture of speech models.
-pub const SPEECH: &str = "whisper";
+pub(crate) const SPEECH: &str = "whisper";
 
 /// Classes of `transformers` that the configuration files of a speech model name.
-#[derive(Debug)]
-pub struct SpeechClasses {
+pub(crate) struct SpeechClasses {
     /// The processor, of audio and texts.
     pub processor: &'static str,
-    /// The part of it that computes spectrograms.
+    /// Part of the processor that computes spectrograms.
     pub feature_extractor: &'static str,
     /// The tokenizer.
     pub tokenizer: &'static str,
 }
 
 /// Classes of [`SPEECH`].
-pub const SPEECH_CLASSES: SpeechClasses = SpeechClasses {
+pub(crate) const SPEECH_CLASSES: SpeechClasses = SpeechClasses {
     processor: "WhisperProcessor",
     feature_extractor: "WhisperFeatureExtractor",
     tokenizer: "WhisperTokenizer",

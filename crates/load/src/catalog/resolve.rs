@@ -18,7 +18,7 @@ impl Catalog {
     /// # Errors
     ///
     /// `Format` for inconsistent tensors, `Unsupported` for a type without kernels.
-    pub fn resolve(
+    pub(crate) fn resolve(
         mut model: Opened,
         arch: &'static Arch,
         mut config: Config,

@@ -11,7 +11,7 @@ const ROPE_LONG: &str = "rope_factors_long.weight";
 
 impl Catalog {
     /// Computes the RoPE frequencies for `context` positions, with the factors of the file if any.
-    pub fn add_rope(&mut self, config: &mut Config, context: u32) -> Result<()> {
+    pub(crate) fn add_rope(&mut self, config: &mut Config, context: u32) -> Result<()> {
         let floats = |name: &str| {
             let tensor = self.file().tensor(name);
             tensor.map(|t| floats(self.file(), t)).transpose()

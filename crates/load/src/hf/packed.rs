@@ -188,7 +188,7 @@ fn groups(module: &Module<'_>, [rows, cols]: [u32; 2], bits: u32) -> Result<Grou
     })
 }
 
-/// Reads zero points, as many as scales: bytes with a sign, or fields of 32-bit words along the rows. Codes and zero points are
+/// Reads zero points: bytes with a sign, as many as scales, or fields of 32-bit words for every row and group. Codes and zero points are
 /// returned without a sign.
 fn zeros(
     module: &Module<'_>,

@@ -562,11 +562,12 @@ pub fn keeps(op: Op, y: &[f32], row: &Row, sampler: &Sampler) -> Vec<bool> {
             let off = chance(word) >= sampler.xtc_probability;
             p.iter().map(|p| off || *p <= last).collect()
         }
-        _ if sampler.mirostat_tau == 0.0 => all,
-        _ => {
+        Op::Mirostat if sampler.mirostat_tau == 0.0 => all,
+        Op::Mirostat => {
             let largest = p.iter().fold(0.0f64, |m, p| m.max(*p));
             let stays = |p: &f64| -p.log2() <= wide(sampler.mirostat_mu) || *p == largest;
             p.iter().map(stays).collect()
         }
+        _ => panic!("{}: `keeps` has no definition of this filter", op.name()),
     }
 }
