@@ -21,6 +21,7 @@ pub(crate) fn files() -> Vec<Generated> {
         Generated::new(path, || c::options(list))
     });
     let others = [
+        // First, because it checks the fields of sampling parameters.
         Generated::new("crates/core/src/exec/sampler_off.rs", rust::sampler_off),
         Generated::new("src/decode/sampling_options.rs", rust::sampling),
         Generated::new("crates/load/src/option_fields.rs", || {
@@ -49,5 +50,5 @@ pub(crate) fn files() -> Vec<Generated> {
         Generated::new("bindings/swift/Sources/Tabla/Options.swift", swift::options),
         Generated::new(page::PATH, page::page),
     ];
-    c.chain(others).collect()
+    others.into_iter().chain(c).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::schema::{Kind, Role, Row, Sampler, Stage, samplers};
 use super::text::{NOTE, described, lines};
-use crate::tree::Result;
+use crate::tree::{Result, root};
 use std::fmt::Write as _;
 
 /// Generates `sampler_off`.
@@ -12,11 +12,34 @@ pub(super) fn sampler_off() -> Result<String> {
          /// Returns the sampler with all samplers off: greedy sampling.\n\
          pub fn sampler_off() -> Sampler {{\n    Sampler {{\n"
     );
+    let known = sampler_fields()?;
     for (row, sampler) in samplers()? {
         let (field, off) = (row.field(&sampler), sampler.off.literal());
+        // The library would not compile, and neither would this program.
+        if !known.iter().any(|known| known == field) {
+            return Err(format!(
+                "options/generate.toml: {}: `Sampler` in shaders/lib/sampler.wgsl has no field {field}, \
+                 or cargo reflect was not run",
+                row.name
+            )
+            .into());
+        }
         writeln!(out, "        {field}: {off},")?;
     }
     Ok(out + "        ..Sampler::default()\n    }\n}\n")
+}
+
+/// Returns the fields of the sampler of the device.
+fn sampler_fields() -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(root().join("crates/core/src/op/params.rs"))?;
+    let fields = text.split_once("pub struct Sampler {");
+    let fields = fields.and_then(|(_, rest)| rest.split_once('}'));
+    let (fields, _) = fields.ok_or("params.rs has no struct Sampler")?;
+    let fields = fields.lines().filter_map(|line| {
+        let (name, _) = line.trim().strip_prefix("pub ")?.split_once(':')?;
+        Some(name.to_string())
+    });
+    Ok(fields.collect())
 }
 
 const HEAD: &str = "
@@ -180,7 +203,6 @@ pub(super) fn stage_of_parameters(s: &Sampler) -> SamplingStage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::root;
 
     /// Fields of `Sampler` that are not sampling parameters; 0 is off.
     const OTHER_FIELDS: &[&str] = &[
@@ -199,19 +221,10 @@ mod tests {
 
     #[test]
     fn every_field_of_the_sampler_is_a_parameter_or_listed() {
-        let path = root().join("crates/core/src/op/params.rs");
-        let text = std::fs::read_to_string(path).expect("the reflected parameters");
-        let (_, rest) = text.split_once("pub struct Sampler {").expect("the struct");
-        let (fields, _) = rest.split_once('}').expect("its end");
         let rows = samplers().expect("a valid list");
         let rows = rows.iter().map(|(row, sampler)| row.field(sampler));
         let mut expected: Vec<_> = rows.chain(OTHER_FIELDS.iter().copied()).collect();
-        let fields = fields
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("pub "));
-        let mut fields: Vec<_> = fields
-            .filter_map(|line| Some(line.split_once(':')?.0))
-            .collect();
+        let mut fields = sampler_fields().expect("the reflected parameters");
         expected.sort_unstable();
         fields.sort_unstable();
         assert_eq!(fields, expected);
