@@ -178,7 +178,11 @@ impl Registry {
             entries.push(Arc::new(Entry {
                 config: model.clone(),
                 metrics: Arc::default(),
-                state: Mutex::new(State::Unloaded),
+                // The first one is loaded from the start on.
+                state: Mutex::new(match at {
+                    0 => State::Loading,
+                    _ => State::Unloaded,
+                }),
                 active: AtomicUsize::new(0),
                 last_used: AtomicU64::new(0),
             }));

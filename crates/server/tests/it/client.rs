@@ -77,24 +77,9 @@ impl TestServer {
         Self::with(config())
     }
 
-    pub(crate) fn with(mut config: Config) -> Self {
-        let events: Arc<Mutex<Vec<ServerEvent>>> = Arc::default();
-        let sink = Arc::clone(&events);
-        config.events = Arc::new(move |event| {
-            let is_loaded = matches!(event, ServerEvent::Loaded(..));
-            sink.lock().expect("no panic").push(event);
-            if is_loaded {
-                // A state that is set after its event would show.
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        });
-        let server = Server::bind(config).expect("a free port");
-        let server = Self {
-            address: server.address().expect("an address"),
-            events,
-            shutdown: server.shutdown_handle(),
-            thread: Some(std::thread::spawn(move || server.run())),
-        };
+    /// Starts a server and waits until it has loaded a model.
+    pub(crate) fn with(config: Config) -> Self {
+        let server = Self::start(config);
         let is_loaded = |event: &ServerEvent| matches!(event, ServerEvent::Loaded(..));
         while !server
             .events
@@ -108,6 +93,27 @@ impl TestServer {
             std::thread::sleep(Duration::from_millis(1));
         }
         server
+    }
+
+    /// Starts a server, which loads its first model next to the first requests.
+    pub(crate) fn start(mut config: Config) -> Self {
+        let events: Arc<Mutex<Vec<ServerEvent>>> = Arc::default();
+        let sink = Arc::clone(&events);
+        config.events = Arc::new(move |event| {
+            let is_loaded = matches!(event, ServerEvent::Loaded(..));
+            sink.lock().expect("no panic").push(event);
+            if is_loaded {
+                // A state that is set after its event would show.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let server = Server::bind(config).expect("a free port");
+        Self {
+            address: server.address().expect("an address"),
+            events,
+            shutdown: server.shutdown_handle(),
+            thread: Some(std::thread::spawn(move || server.run())),
+        }
     }
 
     /// Begins the shutdown.

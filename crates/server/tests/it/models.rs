@@ -205,6 +205,18 @@ fn metrics_count_tokens() {
 }
 
 #[test]
+fn health_is_unavailable_until_the_first_model_is_loaded() {
+    for _ in 0..10 {
+        let server = TestServer::start(config());
+        let mut statuses = Vec::new();
+        while statuses.iter().filter(|status| **status == 200).count() < 3 {
+            statuses.push(server.get("/health").status);
+        }
+        assert!(statuses.is_sorted_by(|a, b| a >= b), "{statuses:?}");
+    }
+}
+
+#[test]
 fn running_requests_finish_after_the_shutdown_began() {
     let mut server = TestServer::new();
     assert_eq!(server.get("/health").status, 200);
