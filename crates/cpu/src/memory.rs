@@ -15,7 +15,7 @@ use super::descriptors::{MatmulShape, QuantizedMatmul, WeightReader};
 use super::simd::{Decode, Unpack};
 use super::work::{Part, RunOn};
 use bytemuck::Pod;
-use memmap2::{Advice, MmapMut};
+use memmap2::MmapMut;
 use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
@@ -49,7 +49,7 @@ impl Arena {
         let mut map = MmapMut::map_anon(bytes.max(1)).map_err(failed)?;
         // Huge pages are only a hint: without them kernels run more slowly.
         #[cfg(target_os = "linux")]
-        let _ = map.advise(Advice::HugePage);
+        let _ = map.advise(memmap2::Advice::HugePage);
         let all = Operand {
             at: map.as_mut_ptr(),
             bytes: map.len(),

@@ -12,7 +12,6 @@ use super::vectors::Task;
 use std::arch::asm;
 use std::marker::PhantomData;
 use std::mem::offset_of;
-use std::sync::OnceLock;
 
 /// Rows of a tile, and sums per row.
 pub const TILE: usize = 16;
@@ -29,7 +28,7 @@ pub struct Amx(());
 /// registers from the operating system, once.
 #[cfg(target_os = "linux")]
 pub(super) fn detect() -> Option<Amx> {
-    static FOUND: OnceLock<bool> = OnceLock::new();
+    static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     /// `ARCH_REQ_XCOMP_PERM` and `XFEATURE_XTILEDATA` of Linux, Documentation/arch/x86/xstate.rst.
     const REQUEST: [libc::c_long; 2] = [0x1023, 18];
     /// Bits of EDX, leaf 7: AMX-BF16, AMX-TILE and AMX-INT8.
