@@ -2,13 +2,27 @@
 
 use crate::client::{self, Answer, TestServer};
 use crate::speech_model::{ENGLISH, MULTILINGUAL, ggml_model, wav};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tabla_server::Config;
 
 const BOUNDARY: &str = "boundary";
 
+const PATH: &str = "/v1/audio/transcriptions";
+
+const FORM: (&str, &str) = ("Content-Type", "multipart/form-data; boundary=boundary");
+
 /// Sends seconds of audio with further fields.
 pub(crate) fn transcribe(server: &TestServer, seconds: usize, fields: &[(&str, &str)]) -> Answer {
+    server.send("POST", PATH, &[FORM], &form(seconds, fields))
+}
+
+/// Begins to transcribe seconds of audio, until the connection is dropped.
+pub(crate) fn hold_transcription(server: &TestServer, seconds: usize) -> TcpStream {
+    server.hold(PATH, &[FORM], &form(seconds, &[]))
+}
+
+fn form(seconds: usize, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut body = Vec::new();
     let part =
         |name: &str| format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"");
@@ -18,18 +32,23 @@ pub(crate) fn transcribe(server: &TestServer, seconds: usize, fields: &[(&str, &
     body.extend(format!("{}; filename=\"a.wav\"\r\n\r\n", part("file")).bytes());
     body.extend(wav(seconds, None));
     body.extend(format!("\r\n--{BOUNDARY}--\r\n").bytes());
-    let kind = format!("multipart/form-data; boundary={BOUNDARY}");
-    let headers = [("Content-Type", kind.as_str())];
-    server.send("POST", "/v1/audio/transcriptions", &headers, &body)
+    body
 }
 
 /// Returns the configuration of a speech model of this number of tokens.
 pub(crate) fn config(vocab: usize) -> Config {
-    // Tests run at the same time: each server reads a file of its own.
-    static FILES: AtomicU32 = AtomicU32::new(0);
-    let number = FILES.fetch_add(1, Ordering::Relaxed);
-    let path = format!("{}/speech-{number}.bin", env!("CARGO_TARGET_TMPDIR"));
-    std::fs::write(&path, ggml_model(vocab)).expect("written");
+    config_of(&format!("speech-{vocab}"), &ggml_model(vocab))
+}
+
+/// Returns the configuration of a speech model, which is written to a file of this name.
+pub(crate) fn config_of(name: &str, model: &[u8]) -> Config {
+    // Tests and processes run at the same time: a file that a server reads is replaced whole.
+    static WRITES: AtomicU32 = AtomicU32::new(0);
+    let (process, write) = (std::process::id(), WRITES.fetch_add(1, Ordering::Relaxed));
+    let path = format!("{}/{name}.bin", env!("CARGO_TARGET_TMPDIR"));
+    let new = format!("{path}.{process}.{write}");
+    std::fs::write(&new, model).expect("written");
+    std::fs::rename(&new, &path).expect("renamed");
     let mut config = client::config();
     config.models[0].source = tabla::Source::Path(path.into());
     config.models[0].chat_template = None;

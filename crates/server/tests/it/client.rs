@@ -152,6 +152,18 @@ impl TestServer {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
+        parse(&self.raw(&self.request(method, path, headers, body)))
+    }
+
+    /// Sends a request without reading its answer: it ends when the connection is dropped.
+    pub(crate) fn hold(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> TcpStream {
+        let mut stream = self.connect();
+        let request = self.request("POST", path, headers, body);
+        stream.write_all(&request).expect("written");
+        stream
+    }
+
+    fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         if !headers
             .iter()
@@ -163,7 +175,7 @@ impl TestServer {
             head += &format!("{name}: {value}\r\n");
         }
         head += &format!("Content-Length: {}\r\n\r\n", body.len());
-        parse(&self.raw(&[head.as_bytes(), body].concat()))
+        [head.as_bytes(), body].concat()
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {

@@ -60,14 +60,8 @@ fn a_full_queue_is_429_and_a_disconnect_cancels() {
     config.limits.queue = 0;
     config.load = config.load.sequences(1);
     let server = TestServer::with(config);
-    let body = fixed_json!({ "prompt": "Once", "ignore_eos": true, "max_tokens": 400, "n": 16, "logprobs": 20 });
-    let body = body.to_string();
-    let mut whole = server.connect();
-    let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    whole.write_all((head + &body).as_bytes()).expect("written");
+    let long = fixed_json!({ "prompt": "Once", "ignore_eos": true, "max_tokens": 1900, "n": 16, "logprobs": 20 });
+    let whole = server.hold("/v1/completions", &[], long.to_string().as_bytes());
     wait_until("the request runs", || running(&server) == 1);
     let request = fixed_json!({ "prompt": "a", "max_tokens": 1 });
     let answer = server.post("/v1/completions", &request);

@@ -1,16 +1,14 @@
 //! Limits of uploaded audio.
 
-use crate::client::{TestServer, config};
+use crate::audio;
+use crate::client::TestServer;
 use crate::speech_model::{ENGLISH, ggml_model_with_context, wav};
 use std::time::Duration;
 
 #[test]
 fn audio_over_the_limit_is_refused() {
-    let path = format!("{}/uploads.bin", env!("CARGO_TARGET_TMPDIR"));
-    std::fs::write(&path, ggml_model_with_context(ENGLISH, 150)).expect("written");
-    let mut config = config();
-    config.models[0].source = tabla::Source::Path(path.into());
-    config.models[0].chat_template = None;
+    let model = ggml_model_with_context(ENGLISH, 150);
+    let mut config = audio::config_of("uploads", &model);
     config.limits.audio_time = Duration::from_secs(2);
     let server = TestServer::with(config);
     let headers = [("Content-Type", "multipart/form-data; boundary=b")];
