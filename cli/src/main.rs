@@ -4,6 +4,7 @@
 
 mod args;
 mod commands;
+mod environment;
 mod hub;
 mod output;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use output::{terminal, warnings};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    environment::disable_device_select();
     let cli = Cli::parse_from(args::expand_short_options(std::env::args_os()));
     if !cli.is_quiet() {
         warnings::enable();

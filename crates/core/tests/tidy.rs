@@ -39,6 +39,7 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
             "crates/gpu/src/recorded/",
             "crates/format/src/map.rs",
             "crates/server/src/heap.rs",
+            "cli/src/environment.rs",
             "tests/alloc.rs",
         ],
         "unsafe code is not allowed in this file",
