@@ -570,7 +570,10 @@ typedef struct TablaLogitBias {
 typedef struct TablaGenerateOptions {
     /** `sizeof(TablaGenerateOptions)`. */
     uint32_t struct_size;
-    /** Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0. */
+    /**
+     * Maximum number of tokens to generate; a stop token or a full context ends the output too. 0:
+     * only the prompt is computed; 4294967295: no maximum. Default all.
+     */
     uint32_t max_tokens;
     /**
      * Temperature: divisor of the logits; 0: always the likeliest token, which no sampler removes.

@@ -5,7 +5,8 @@
 macro_rules! generate_options {
     ($each:path, $($start:tt)*) => {
         $each! { $($start)* {
-            /// Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0.
+            /// Maximum number of tokens to generate; a stop token or a full context ends the output too. 0:
+            /// only the prompt is computed; 4294967295: no maximum. Default all.
             pub max_tokens: u32,
             /// Minimum number of tokens before a stop token is allowed. Default 0.
             pub min_tokens: u32,
@@ -57,7 +58,7 @@ macro_rules! generate_options {
             /// token within reasoning closes the reasoning instead of ending the output.
             pub reasoning: Option<ReasoningMarkers>,
         } {
-            max_tokens: 0,
+            max_tokens: u32::MAX,
             min_tokens: 0,
             dry_sequence_breakers: None,
             stop: Default::default(),

@@ -91,10 +91,7 @@ impl GenerationState {
             stream: Utf8Stream::new(session.tokenizer().piece_bytes_max()),
             stop_strings: StopStrings::new(&options.stop),
             options: options.clone(),
-            limit: match options.max_tokens {
-                0 => usize::MAX,
-                n => n as usize,
-            },
+            limit: options.max_tokens as usize,
             sampled: 0,
             returned: 0,
             finish: None,
@@ -108,7 +105,7 @@ impl GenerationState {
         })
     }
 
-    /// Sends the sequence to the model's thread.
+    /// Sends the sequence to the model's thread. Without further tokens to sample, it computes the prompt.
     fn hand_over(&mut self, session: &mut Session) -> Result<()> {
         let max_burst = session.profile().burst_tokens.min(BURST_MAX);
         let appended = self.appended.len();
@@ -129,7 +126,8 @@ impl GenerationState {
             drafter: self.drafter(session),
             grammar_state: self.grammar_state.take(),
         };
-        session.start(Some(sampling), OutputRequest::Nothing)
+        let sampling = (sampling.limit > 0).then_some(sampling);
+        session.start(sampling, OutputRequest::Nothing)
     }
 
     /// Returns whether a grammar constrains the next token.
@@ -208,7 +206,12 @@ impl GenerationState {
 
     /// Handles an output event. Returns whether there is a new piece.
     fn handle_event(&mut self, session: &mut Session, event: OutputEvent) -> Result<bool> {
-        if self.prompt.is_none() && matches!(event, OutputEvent::Token(..)) {
+        let is_prompt_computed = match event {
+            OutputEvent::Token(..) => true,
+            OutputEvent::End(_) => self.limit == 0,
+            OutputEvent::Progress(_) => false,
+        };
+        if self.prompt.is_none() && is_prompt_computed {
             self.prompt = Some((session.cached_at_first(), self.started.elapsed()));
         }
         match event {

@@ -386,7 +386,13 @@ impl Session {
     /// Checks that the sequence is not empty.
     pub(super) fn check_sequence(&self) -> Result<()> {
         if self.sequence.len() == 0 {
-            bail!(State, "the sequence is empty: prefill a prompt first");
+            match self.tokenizer().bos() {
+                Some(_) => bail!(State, "the sequence is empty: prefill a prompt first"),
+                None => bail!(
+                    State,
+                    "the sequence is empty: prefill a prompt of at least one token; an empty text has none, because the model has no BOS token"
+                ),
+            }
         }
         Ok(())
     }

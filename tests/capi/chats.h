@@ -187,7 +187,7 @@ static void parsers(TablaModel *model) {
 
 /* The grammar forces a tool call. */
 static void forced_calls(TablaModel *model) {
-    TablaGenerateOptions options = greedy(0);
+    TablaGenerateOptions options = greedy(UINT32_MAX);
     TablaChatOptions chat = chat_options(THINKS);
     TablaGrammar *grammar;
     TablaParser *parser;
@@ -218,7 +218,7 @@ static void closed_reasoning(TablaModel *model) {
     static const char TEMPLATE[] = "{{ messages[0].content }}<think>\n{# </think> #}";
     TablaLogitBias bias = {0, 100};
     uint32_t stops[8];
-    TablaGenerateOptions options = greedy(0);
+    TablaGenerateOptions options = greedy(UINT32_MAX);
     TablaChatOptions chat = chat_options(TEMPLATE);
     TablaGrammar *grammar = tabla_grammar_new(model, TABLA_GRAMMAR_REGEX, "[xy]z");
     TablaBatch *batch = tabla_batch_new(model);

@@ -13,7 +13,7 @@ static void embeddings(void) {
     static const char *const texts[] = {"Once upon a time", "", "Lily had a red ball."};
     TablaLoadOptions loading = cpu_options();
     TablaEmbedOptions options;
-    TablaGenerateOptions sampling = greedy(0);
+    TablaGenerateOptions sampling = greedy(UINT32_MAX);
     TablaModelInfo info;
     TablaModel *model = load();
     TablaSession *session;

@@ -212,7 +212,7 @@ static void pieces(TablaModel *model) {
 }
 
 static void saved(TablaModel *model, const char *path) {
-    TablaGenerateOptions options = greedy(0);
+    TablaGenerateOptions options = greedy(UINT32_MAX);
     TablaSession *session = tabla_session_new(model), *loaded;
     uint32_t tokens[64], expected, token;
     size_t count = encode_prompt(model, tokens);
@@ -385,7 +385,7 @@ static void options_of_all_kinds(TablaModel *model) {
 static void batches(TablaModel *model) {
     enum { COUNT = 5 };
     TablaBatch *batch = tabla_batch_new(model);
-    TablaGenerateOptions options = greedy(0);
+    TablaGenerateOptions options = greedy(UINT32_MAX);
     TablaSession *session = tabla_session_new(model);
     char texts[COUNT][256], expected[256];
     uint32_t tokens[64], taken;
@@ -433,7 +433,7 @@ static void batches(TablaModel *model) {
         CHECK(strcmp(expected, texts[i]) == 0);
     }
     /* Cancelled, and freed during an answer. */
-    options.max_tokens = 0;
+    options.max_tokens = UINT32_MAX;
     CHECK(tabla_batch_add(batch, tokens, count, &options, &request) == TABLA_OK);
     CHECK(request == COUNT && tabla_batch_cancel(batch, request) == TABLA_OK);
     CHECK(tabla_batch_cancel(batch, 4711) == TABLA_OK);

@@ -120,7 +120,7 @@ static void sizes(void) {
     CHECK(defaults.struct_size == sizeof defaults && defaults.temperature > 0);
     memset(&part, 0x55, sizeof part);
     CHECK(tabla_generate_options_init(&part, 8) == TABLA_OK);
-    CHECK(part.struct_size == 8 && part.max_tokens == 0 && part.top_k == 0x55555555);
+    CHECK(part.struct_size == 8 && part.max_tokens == UINT32_MAX && part.top_k == 0x55555555);
 
     info.struct_size = offsetof(TablaModelInfo, architecture) + 8;
     FAILS(tabla_model_info(model, &info), TABLA_ERROR_ARGUMENT);

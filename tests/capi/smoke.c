@@ -255,7 +255,7 @@ static uint32_t argmax(const float *row, size_t count) {
 
 static void numbers(TablaModel *model) {
     TablaSession *session = tabla_model_session(model);
-    TablaGenerateOptions options = greedy(0);
+    TablaGenerateOptions options = greedy(UINT32_MAX);
     TablaModelInfo info;
     uint32_t tokens[64], token = 77, again;
     size_t count, vocab = 0, all = 0, sentinel = 4711, i;
@@ -415,8 +415,12 @@ static void generating(TablaModel *model, enum action action) {
         return;
     }
     if (action == CALL) {
-        /* Continues without a callback until the context is full. */
+        /* Without tokens, only the prompt is computed. */
         options.max_tokens = 0;
+        CHECK(tabla_generate(model, " a", &options, NULL, NULL, &stats) == TABLA_OK);
+        CHECK(stats.finish == TABLA_FINISH_LENGTH && stats.tokens == 0 && stats.prompt_tokens > 0);
+        /* Continues without a callback until the context is full. */
+        options.max_tokens = UINT32_MAX;
         CHECK(tabla_generate(model, NULL, &options, NULL, NULL, &stats) == TABLA_OK);
         CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.prompt_tokens == 0);
         FAILS(tabla_session_step(tabla_model_session(model), &options, &me.calls), TABLA_ERROR_STATE);

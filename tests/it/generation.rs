@@ -4,9 +4,10 @@
 use crate::common::{golden, greedy, story};
 use std::ops::ControlFlow;
 use tabla::load::{DeviceChoice, LoadOptions, STAGES};
-use tabla::text::EncodeOptions;
+use tabla::text::{EncodeOptions, Grammar};
 use tabla::{
-    Cancel, ErrorKind, Finish, GenerateOptions, Generation, Model, OwnedPiece, Session, Source,
+    Cancel, ErrorKind, Finish, GenerateOptions, Generation, Model, Overflow, OwnedPiece,
+    ReasoningMarkers, Session, Source,
 };
 
 const TOKENS: u32 = 12;
@@ -20,6 +21,46 @@ fn prompted(session: &mut Session) {
 
 fn cpu() -> LoadOptions {
     LoadOptions::default().device(DeviceChoice::Cpu)
+}
+
+#[test]
+fn a_maximum_of_no_tokens_computes_the_prompt() {
+    let mut session = story(cpu());
+    prompted(&mut session);
+    let prompt = session.tokens().to_vec();
+    // Also with a grammar that would apply to the first token or after reasoning.
+    let grammar = Grammar::Regex("[a-z]+".into());
+    let grammar = session
+        .model()
+        .compile_grammar(&grammar)
+        .expect("a grammar");
+    let reasoning = ReasoningMarkers::new("<think>", "</think>");
+    for options in [
+        greedy(0),
+        greedy(0).logprobs(2),
+        greedy(0).grammar(Some(grammar.clone())),
+        greedy(0).grammar(Some(grammar)).reasoning(Some(reasoning)),
+        greedy(0).overflow(Overflow::Shift { n_keep: 0 }),
+    ] {
+        let stats = session.generate_with(&options, |piece| panic!("{piece:?}"));
+        let stats = stats.expect("statistics");
+        assert_eq!((stats.finish, stats.tokens), (Some(Finish::Length), 0));
+        assert_eq!(session.tokens(), prompt);
+    }
+    let after: Vec<_> = session
+        .generate(&greedy(4))
+        .expect("a generation")
+        .collect();
+    let mut fresh = story(cpu());
+    prompted(&mut fresh);
+    let expected: Vec<_> = fresh.generate(&greedy(4)).expect("a generation").collect();
+    let text = |pieces: Vec<tabla::Result<OwnedPiece>>| -> String {
+        pieces
+            .into_iter()
+            .map(|piece| piece.expect("a piece").text)
+            .collect()
+    };
+    assert_eq!(text(after), text(expected));
 }
 
 #[test]
@@ -63,7 +104,7 @@ fn generation_owns_and_returns_its_session() {
     let mut session = story(cpu());
     prompted(&mut session);
     let before = session.tokens().len();
-    let mut generation = Generation::new(session, &greedy(0)).expect("a generation");
+    let mut generation = Generation::new(session, &greedy(u32::MAX)).expect("a generation");
     let first: Vec<_> = generation.by_ref().take(3).collect();
     // The model may have generated more tokens than were read.
     let session = generation.into_session();
@@ -97,13 +138,13 @@ fn dropped_generations_keep_the_returned_tokens() {
     let mut session = story(cpu());
     prompted(&mut session);
     let before = session.tokens().len();
-    let mut generation = session.generate(&greedy(0)).expect("a generation");
+    let mut generation = session.generate(&greedy(u32::MAX)).expect("a generation");
     generation.next_piece().expect("a piece");
     drop(generation);
     assert_eq!(session.tokens().len(), before + 1);
     // The session of an owned generation is dropped with it.
     let model = session.model().clone();
-    drop(Generation::new(session, &greedy(0)).expect("a generation"));
+    drop(Generation::new(session, &greedy(u32::MAX)).expect("a generation"));
     let mut session = Session::new(model);
     prompted(&mut session);
     assert_eq!(session.generate(&greedy(2)).expect("it runs").count(), 2);

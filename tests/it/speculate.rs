@@ -75,7 +75,7 @@ fn option_sets() -> Vec<GenerateOptions> {
         of(seeded(4).repetition_penalty(1.3).temperature(1.5)),
         of(seeded(5)).stop_token_ids((0..12).collect()),
         // Until the context is full, and past it.
-        of(Sampling::GREEDY).max_tokens(0),
+        of(Sampling::GREEDY).max_tokens(u32::MAX),
         of(seeded(6))
             .max_tokens(100)
             .overflow(Overflow::Shift { n_keep: 4 }),

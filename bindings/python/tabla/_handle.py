@@ -26,6 +26,13 @@ class Handle:
     """
 
     _pointer_or_null: CData = ffi.NULL
+    _created_by = ""
+    """Call that creates an object whose constructor is not public."""
+
+    def __new__(cls: type[Self], *arguments: Any) -> Self:
+        if cls._created_by and not any(isinstance(argument, ffi.CData) for argument in arguments):
+            raise TypeError(f"tabla.{cls.__name__} objects are created by {cls._created_by}")
+        return super().__new__(cls)
 
     def __init__(self, pointer: CData, free: Callable[[CData], int]) -> None:
         if pointer == ffi.NULL:

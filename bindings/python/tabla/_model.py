@@ -44,6 +44,8 @@ class Model(ModelHandle):
         Properties of the model.
     """
 
+    _created_by = 'tabla.Model.load("model.gguf")'
+
     def __init__(self, pointer: CData, name: str) -> None:
         super().__init__(pointer, name)
         self._path: str | os.PathLike[str] | None = None

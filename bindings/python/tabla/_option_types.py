@@ -170,7 +170,8 @@ class GenerateOptions(TypedDict, total=False):
     `None` is the default of each.
 
     max_tokens: int
-        Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0.
+        Maximum number of tokens to generate; a stop token or a full context ends the output too. 0: only the
+        prompt is computed; 4294967295: no maximum. Default all.
 
     min_tokens: int
         Minimum number of tokens before a stop token is allowed. Default 0.
@@ -301,7 +302,8 @@ class GenerateOptions(TypedDict, total=False):
     """
 
     max_tokens: int | None
-    """Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0."""
+    """Maximum number of tokens to generate; a stop token or a full context ends the output too. 0: only the
+    prompt is computed; 4294967295: no maximum. Default all."""
     min_tokens: int | None
     """Minimum number of tokens before a stop token is allowed. Default 0."""
     repetition_penalty: float | None

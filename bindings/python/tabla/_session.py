@@ -44,6 +44,8 @@ class Session(Handle):
         Seed of the last `step`.
     """
 
+    _created_by = "model.session()"
+
     def __init__(self, model: ModelHandle, pointer: CData) -> None:
         super().__init__(pointer, lib.tabla_session_free)
         self.model = model

@@ -15,7 +15,7 @@ ARCH = ROOT / "tests/golden/arch"
 # Python ignores SIGINT when it is started in the background, but some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-ENDLESS: dict[str, Any] = {"max_tokens": 0, "ignore_eos": True, "context_shift": True, "n_keep": 1}
+ENDLESS: dict[str, Any] = {"max_tokens": None, "ignore_eos": True, "context_shift": True, "n_keep": 1}
 """Options of an answer that does not end by itself."""
 
 

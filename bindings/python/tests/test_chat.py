@@ -110,7 +110,7 @@ def test_random_seed_is_reported(model: tabla.Model) -> None:
 
 
 def test_closing_chunks_ends_the_answer(model: tabla.Model) -> None:
-    chunks = model.chat(MESSAGES, **CHATML, stream=True, max_tokens=0, ignore_eos=True)
+    chunks = model.chat(MESSAGES, **CHATML, stream=True, max_tokens=None, ignore_eos=True)
     next(chunks)
     next(chunks)
     chunks.close()

@@ -82,6 +82,18 @@ def test_each_answer_of_a_batch_has_its_own_random_seed(model: tabla.Model) -> N
     assert model.generate(PROMPT, **WILD, seed=seeds[0].pop()).text == text
 
 
+def test_a_maximum_of_no_tokens_computes_the_prompt(model: tabla.Model) -> None:
+    answer = model.generate(PROMPT, max_tokens=0)
+    assert (answer.text, answer.tokens, answer.finish_reason) == ("", [], "length")
+    assert list(model.stream(PROMPT, max_tokens=0))[-1].finish_reason == "length"
+    (answer,) = model.generate_many([PROMPT], max_tokens=0)
+    assert (answer.text, answer.finish_reason) == ("", "length")
+    with model.session() as session:
+        assert session.generate(PROMPT, max_tokens=0).text == ""
+        after = session.generate("", max_tokens=4, temperature=0)
+    assert after.text == model.generate(PROMPT, max_tokens=4, temperature=0).text
+
+
 def test_answers_have_no_limit_of_tokens_by_default(model: tabla.Model) -> None:
     async def last(stream: tabla.AsyncStream) -> tabla.Piece:
         return [piece async for piece in stream][-1]
@@ -92,7 +104,7 @@ def test_answers_have_no_limit_of_tokens_by_default(model: tabla.Model) -> None:
         ends: list[tabla.Answer | tabla.Piece] = [
             model.generate(PROMPT, **options),
             model.generate(PROMPT, **options, max_tokens=None),
-            model.generate(PROMPT, **options, max_tokens=0),
+            model.generate(PROMPT, **options, max_tokens=2**32 - 1),
             *model.generate_many([PROMPT], **options),
             list(model.stream(PROMPT, **options))[-1],
             list(batch)[-1],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 import tabla
 
-from conftest import ROOT
+from conftest import ARCH, ROOT
 
 
 def test_progress_reports_every_stage() -> None:
@@ -186,3 +187,20 @@ def test_fork_fails_in_the_child_and_not_in_the_parent() -> None:
         """
     )
     assert out == f"{[True] * 9}\nlength\n"
+
+
+def test_constructors_that_are_not_public_name_the_call_that_creates_an_object(model: tabla.Model) -> None:
+    classes: list[tuple[Any, tuple[Any, ...], str]] = [
+        (tabla.Model, (), 'tabla.Model.load("model.gguf")'),
+        (tabla.Model, ("model.gguf",), 'tabla.Model.load("model.gguf")'),
+        (tabla.Session, (model,), "model.session()"),
+    ]
+    for cls, arguments, call in classes:
+        with pytest.raises(TypeError, match=re.escape(f"objects are created by {call}")):
+            cls(*arguments)
+
+
+def test_an_empty_prompt_of_a_model_without_bos_token_is_named() -> None:
+    with tabla.Model.load(ARCH / "gpt2/model.gguf", device="cpu") as model:
+        with pytest.raises(tabla.StateError, match="an empty text has none, because the model has no BOS token"):
+            model.generate("")

@@ -23,7 +23,8 @@ pub(crate) struct RunArgs {
     pub(crate) model: ModelArg,
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
-    /// Maximum number of tokens to generate; -1 or 0: until the model stops or the context is full
+    /// Maximum number of tokens to generate; -1: until the model stops or the context is full; 0: compute
+    /// the prompt only
     #[arg(
         short,
         long,
@@ -144,7 +145,7 @@ impl RunArgs {
         Ok(self
             .sampling
             .generate()
-            .max_tokens(u32::try_from(self.n_predict).unwrap_or(0))
+            .max_tokens(u32::try_from(self.n_predict).unwrap_or(u32::MAX))
             .ignore_eos(self.ignore_eos)
             .overflow(self.overflow.overflow())
             .grammar(self.structure.grammar(model)?)

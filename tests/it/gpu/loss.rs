@@ -127,7 +127,7 @@ fn device_loss_by_another_thread_ends_a_generation() {
     for options in replays() {
         let (model, gpu) = load(&options);
         let mut session = prefilled(model);
-        let endless = greedy(0).overflow(tabla::Overflow::Shift { n_keep: 4 });
+        let endless = greedy(u32::MAX).overflow(tabla::Overflow::Shift { n_keep: 4 });
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));
@@ -159,7 +159,7 @@ fn device_loss_ends_prompts_embeddings_and_batches() {
             session
         };
         let mut sessions = [session(), session(), session()];
-        let generate = greedy(0);
+        let generate = greedy(u32::MAX);
         let mut answers: Vec<_> = sessions
             .iter_mut()
             .map(|s| s.generate(&generate).unwrap())

@@ -168,7 +168,8 @@ public struct GenerateOptions: @unchecked Sendable {
         precondition(status == TABLA_OK, "\(TablaError.Code(rawValue: status))")
     }
 
-    /// Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0.
+    /// Maximum number of tokens to generate; a stop token or a full context ends the output too. 0:
+    /// only the prompt is computed; 4294967295: no maximum. Default all.
     public var maxTokens: UInt32 { get { c.max_tokens } set { c.max_tokens = newValue } }
     /// Minimum number of tokens before a stop token is allowed. Default 0.
     public var minTokens: UInt32 { get { c.min_tokens } set { c.min_tokens = newValue } }

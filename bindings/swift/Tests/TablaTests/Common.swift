@@ -27,7 +27,7 @@ var endless: GenerateOptions {
     var options = GenerateOptions()
     options.ignoreEOS = true
     options.contextShift = true
-    options.maxTokens = 0
+    options.maxTokens = .max
     return options
 }
 

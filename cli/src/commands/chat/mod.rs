@@ -47,7 +47,7 @@ pub(crate) struct ChatArgs {
     /// from the template]
     #[arg(long, value_name = "EFFORT")]
     reasoning_effort: Option<String>,
-    /// Maximum number of tokens per response; -1 or 0: until the model stops or the context is full
+    /// Maximum number of tokens per response; -1: until the model stops or the context is full
     #[arg(short, long, visible_alias = "max-tokens", value_name = "N", default_value_t = -1)]
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
     n_predict: i64,
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         generate: args
             .sampling
             .generate()
-            .max_tokens(u32::try_from(args.n_predict).unwrap_or(0))
+            .max_tokens(u32::try_from(args.n_predict).unwrap_or(u32::MAX))
             .overflow(args.overflow.overflow())
             .grammar(grammar)
             .grammar_start(grammar_start)

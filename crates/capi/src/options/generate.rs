@@ -9,7 +9,8 @@
 pub struct TablaGenerateOptions {
     /// `sizeof(TablaGenerateOptions)`.
     pub struct_size: u32,
-    /// Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0.
+    /// Maximum number of tokens to generate; a stop token or a full context ends the output too. 0:
+    /// only the prompt is computed; 4294967295: no maximum. Default all.
     pub max_tokens: u32,
     /// Temperature: divisor of the logits; 0: always the likeliest token, which no sampler removes.
     /// Range 0 to 100, default 0.8.
@@ -124,7 +125,7 @@ impl TablaGenerateOptions {
     /// The default options.
     pub(crate) const DEFAULT: Self = Self {
         struct_size: Self::SIZE,
-        max_tokens: 0,
+        max_tokens: u32::MAX,
         temperature: 0.8,
         top_k: 40,
         top_p: 0.95,

@@ -196,7 +196,7 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Json) -> ApiResu
     options.max_tokens = match parsed.max_tokens {
         Some(Int(0)) => 1,
         None => match fields::<LimitFields>(request)?.tokens()? {
-            0 => TOKENS_DEFAULT,
+            u32::MAX => TOKENS_DEFAULT,
             tokens => tokens,
         },
         Some(_) => fields::<LimitFields>(request)?.tokens()?,

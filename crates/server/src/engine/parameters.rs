@@ -225,7 +225,7 @@ pub(crate) struct LimitFields {
 }
 
 impl LimitFields {
-    /// Returns the limit; 0: until the context is full.
+    /// Returns the limit; `u32::MAX`: until the context is full.
     pub(crate) fn tokens(&self) -> ApiResult<u32> {
         let named = [
             ("max_completion_tokens", self.max_completion_tokens),
@@ -239,7 +239,7 @@ impl LimitFields {
                 Ok(u32::try_from(value.in_range(name, 1, i64::MAX)?).unwrap_or(u32::MAX))
             }
             (None, Some(Int(value))) if value > 0 => Ok(u32::try_from(value).unwrap_or(u32::MAX)),
-            _ => Ok(0),
+            _ => Ok(u32::MAX),
         }
     }
 }

@@ -200,7 +200,7 @@ impl ResponsesFields {
     pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
         let limit = match self.max_output_tokens {
             Some(limit) => limit.u32_in("max_output_tokens", 1, u32::MAX)?,
-            None => 0,
+            None => u32::MAX,
         };
         let top = top_logprobs(self.top_logprobs)?;
         let has_logprobs = top > 0 || self.includes("message.output_text.logprobs");
