@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
         }
         assert!(
-            started.elapsed() < Duration::from_secs(5),
+            started.elapsed() < Duration::from_secs(60),
             "{:?}",
             started.elapsed()
         );

@@ -59,7 +59,7 @@ fn work_without_tokens_ends_at_the_deadline() {
         let begun = Instant::now();
         let answer = server.post(path, &request);
         check_late(&server, &answer, path);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{path}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{path}");
     }
     // Other requests have all of the model.
     let request = fixed_json!({ "prompt": "a", "max_tokens": 1 });

