@@ -4,13 +4,14 @@
 const BASE = new URL("../", import.meta.url);
 const KEY = "tabla.key";
 
-/** Error answer of the server, or a failed connection (`status` 0). */
+/** Error answer of the server, or a failed connection (`status` 0). `fields`: other fields of the error object. */
 export class ApiError extends Error {
-  constructor(status, message, code = null) {
+  constructor(status, message, fields = {}) {
     super(message);
     this.name = "ApiError";
     this.status = status;
-    this.code = code;
+    this.code = fields.code ?? null;
+    this.fields = fields;
   }
 }
 
@@ -67,16 +68,16 @@ async function send(path, { method = "GET", body, signal } = {}) {
 
 async function readError(response) {
   let message = `the server answered with status ${response.status}`;
-  let code = null;
+  let fields = {};
   try {
     const { error } = await response.json();
     if (typeof error?.message === "string") message = error.message;
     else if (typeof error === "string") message = error;
-    code = error?.code ?? null;
+    if (error && typeof error === "object") fields = error;
   } catch {
     // The body is not JSON: keep the status.
   }
-  return new ApiError(response.status, message, code);
+  return new ApiError(response.status, message, fields);
 }
 
 export async function getJson(path, signal) {
@@ -143,7 +144,7 @@ export async function* stream(path, body, signal) {
       for (const data of parser.push(text)) {
         if (data === "[DONE]") { finished = true; return; }
         const event = JSON.parse(data);
-        if (event.error) throw new ApiError(response.status, event.error.message ?? "the server reported an error", event.error.code ?? null);
+        if (event.error) throw new ApiError(response.status, event.error.message ?? "the server reported an error", event.error);
         yield event;
       }
       if (part.done) { finished = true; return; }

@@ -39,6 +39,7 @@ const panel = new SettingsPanel({
 const chat = new ChatView({
   route: (id) => go(`#/chat/${id}`, true),
   settings: () => panel.show(chat.conversation.settings),
+  restart: () => newChat(),
 });
 const list = new ConversationList({
   open: (id) => go(`#/chat/${id}`),
@@ -150,15 +151,23 @@ function renderModels() {
       const state = { unloaded: " (not loaded)", loading: " (loading)" }[model.status] ?? "";
       return el("option", { value: model.id, text: models.name(model) + state });
     }));
-    if (!items.length) select.append(el("option", { text: models.error() ? "No connection" : "No model" }));
   }
+  if (!items.length) select.replaceChildren(el("option", { text: models.error() ? "No connection" : "No model" }));
   select.disabled = items.length === 0;
   if (models.selected()) select.value = models.selected().id;
-  const banner = find("banner");
-  const error = models.error();
-  banner.hidden = !error;
-  if (error) banner.replaceChildren(icon("alert", 16), el("span", { text: error.status === 401 ? "The server requires an API key." : `${error.message[0].toUpperCase()}${error.message.slice(1)}. Retrying.` }), button("Retry", () => models.load(), { class: "is-small" }));
+  renderBanner();
   panel.refresh();
+}
+
+function renderBanner() {
+  const error = models.error();
+  const text = error ? (error.status === 401 ? "The server requires an API key." : `${error.message[0].toUpperCase()}${error.message.slice(1)}. Retrying.`)
+    : models.noneGenerates() ? `No model of this server generates text (${models.all().map((model) => `${models.name(model)}: ${models.abilities(model)}`).join("; ")}). Start it with a model that chats: tabla serve -m model.gguf`
+      : null;
+  const banner = find("banner");
+  banner.hidden = text === null;
+  if (text !== null && banner.dataset.text !== text) banner.replaceChildren(icon("alert", 16), el("span", { text }), button("Retry", () => models.load(), { class: "is-small" }));
+  banner.dataset.text = text ?? "";
 }
 
 // Theme.
@@ -244,7 +253,9 @@ async function start() {
     { label: "Export all conversations", icon: "download", run: exportAll },
     { label: "Keyboard shortcuts", icon: "keyboard", run: () => find("shortcuts").showModal() },
   ]), { "aria-haspopup": "menu", "aria-expanded": "false", id: "more-menu" });
-  find("sidebar-foot").append(themeButton, el("span", { class: "grow" }), more);
+  // An opener keeps the API key of this tab.
+  const reference = el("a", { class: "icon-button", id: "reference-link", href: "reference", target: "_blank", rel: "opener", "aria-label": "API reference", title: "API reference" }, icon("code"));
+  find("sidebar-foot").append(themeButton, reference, el("span", { class: "grow" }), more);
   find("shortcuts-buttons").append(button("Close", () => find("shortcuts").close(), { class: "is-primary" }));
   setTheme(theme());
   setSidebar(phone.matches ? false : store.preference("sidebar", true));
@@ -258,6 +269,10 @@ async function start() {
   phone.addEventListener("change", () => setSidebar(phone.matches ? false : store.preference("sidebar", true)));
   narrow.addEventListener("change", () => { if (narrow.matches) setSettings(false); updateOverlay(); });
   models.changes.addEventListener("change", renderModels);
+  models.changes.addEventListener("replaced", ({ detail: { from, served, to } }) => {
+    const reason = served ? `${from} does not generate text` : `The server no longer has ${from}`;
+    toast(`${reason}.${to ? ` ${models.name(to)} is selected.` : ""}`, { seconds: 10 });
+  });
   store.changes.addEventListener("failure", ({ detail }) => toast(`saving failed: ${detail.message}`, { kind: "error" }));
   onKeyRequired(askKey);
 

@@ -1,6 +1,7 @@
 // Chat view: thread of the current conversation, composer, empty state.
 
-import { announce, el, iconButton } from "./dom.js";
+import { isFull, nextStart, sent } from "./context.js";
+import { announce, button, el, iconButton, toast } from "./dom.js";
 import { bytes, count, short } from "./format.js";
 import * as generate from "./generate.js";
 import { Composer } from "./composer.js";
@@ -33,8 +34,12 @@ export class ChatView {
   #follow = true;
   #frame = 0;
   #dirty = new Set();
+  #divider;
 
-  /** `handlers`: `route(id)` shows a conversation address, `settings()` refreshes the settings panel. */
+  /**
+   * `handlers`: `route(id)` shows a conversation address, `settings()` refreshes the settings panel, `restart()`
+   * begins a new conversation.
+   */
   constructor(handlers) {
     this.handlers = handlers;
     this.thread = el("div", { class: "thread", id: "thread" });
@@ -47,6 +52,8 @@ export class ChatView {
       editLast: () => this.editLast(),
       toggleTokens: () => this.#toggleAllTokens(),
     });
+    this.#divider = el("div", { class: "context-divider", role: "note" }, el("span", { text: "The model no longer receives the messages above." }),
+      button("Include them again", () => this.#include(), { class: "is-quiet is-small" }));
     this.element = el("div", { class: "chat-column" }, this.scroll,
       el("div", { class: "composer-dock" }, this.jump, this.composer.element));
     const distance = () => this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight;
@@ -98,7 +105,8 @@ export class ChatView {
     } else {
       const views = new Map(nodes.map((node) => [node.id, this.#views.get(node.id) ?? this.#createView(node)]));
       this.#views = views;
-      const elements = [...views.values()].map((view) => view.element);
+      const start = conversation.start === nodes[0].id ? null : conversation.start;
+      const elements = [...views].flatMap(([id, view]) => (id === start ? [this.#divider, view.element] : [view.element]));
       if (elements.length !== this.thread.children.length || elements.some((item, i) => this.thread.children[i] !== item)) this.thread.replaceChildren(...elements);
     }
     this.refresh();
@@ -107,7 +115,12 @@ export class ChatView {
   #createView(node) {
     return new MessageView(node, {
       edit: (target, text) => this.#edit(target, text),
-      regenerate: (target) => this.#regenerate(target),
+      regenerate: (target) => this.#continue(() => this.#regenerate(target)),
+      answer: (target) => this.#continue(() => generate.generate(this.#conversation, target.id)),
+      extend: (target) => this.#continue(() => generate.extend(this.#conversation, target)),
+      drop: (target, next) => this.#drop(target, next),
+      restart: () => this.handlers.restart(),
+      remove: (target) => this.#remove(target),
       version: (target, offset) => this.#version(target, offset),
       toolResult: (target, call, text) => this.#toolResult(target, call, text),
       toggleTokens: (target) => {
@@ -125,7 +138,9 @@ export class ChatView {
     const versions = store.siblings(conversation, view.node);
     view.update({
       run: run?.node === view.node ? run : null,
-      blocked: Boolean(run),
+      busy: Boolean(run),
+      blocked: Boolean(run) || !models.selected(),
+      full: this.#fullContext(view.node),
       versions: versions.length,
       at: versions.indexOf(view.node),
       showTokens: this.#showsTokens(view.node),
@@ -145,7 +160,7 @@ export class ChatView {
     const conversation = this.#conversation;
     const run = generate.state(conversation.id);
     const completion = models.mode() === "completion";
-    this.composer.setState({ running: Boolean(run), completion, continues: completion && this.#views.size > 0, name: models.name(models.selected()) });
+    this.composer.setState({ running: Boolean(run), missing: models.noneGenerates(), completion, continues: completion && this.#views.size > 0, name: models.name(models.selected()) });
     this.composer.tokens.setAttribute("aria-pressed", String(store.preference("showTokens", false)));
     const answers = store.path(conversation).filter((node) => node.stats?.promptTokens);
     const last = answers.at(-1);
@@ -170,7 +185,7 @@ export class ChatView {
     const examples = completion ? COMPLETION_EXAMPLES : CHAT_EXAMPLES;
     return el("div", { class: "empty" },
       el("div", { class: "empty-mark", "aria-hidden": "true" }),
-      el("h2", { text: completion ? "Begin a text, the model continues it" : "What can I help with?" }),
+      el("h2", { text: models.noneGenerates() ? "No model can chat" : completion ? "Begin a text, the model continues it" : "What can I help with?" }),
       model ? el("p", { class: "empty-model" }, el("strong", { text: models.name(model) }), facts.map((fact) => el("span", { text: fact }))) : null,
       completion ? el("p", { class: "empty-note", text: "This model has no chat template. It completes text instead of answering messages." }) : null,
       model ? el("div", { class: "examples" }, examples.map(([title, text]) => el("button", {
@@ -223,14 +238,62 @@ export class ChatView {
 
   #edit(node, text) {
     const conversation = this.#conversation;
-    if (generate.isRunning(conversation.id)) return;
+    if (generate.isRunning(conversation.id) || !models.selected()) return;
     const edited = store.addNode(conversation, node.parent, { role: "user", content: text, mode: models.mode() });
     generate.generate(conversation, edited.id);
   }
 
+  /** Runs a function that generates text. The button that was pressed disappears, so the focus moves to the thread. */
+  #continue(run) {
+    this.scroll.focus({ preventScroll: true });
+    run();
+  }
+
+  /** Generates another version of an answer. One that failed before its first token is not kept as a version. */
   #regenerate(node) {
-    if (generate.isRunning(this.#conversation.id)) return;
-    generate.generate(this.#conversation, node.parent);
+    const conversation = this.#conversation;
+    if (node.error !== undefined && !node.content && !node.reasoning && !node.toolCalls?.length) delete conversation.nodes[node.id];
+    generate.generate(conversation, node.parent);
+  }
+
+  #fullContext(node) {
+    const size = models.contextSize();
+    if (!isFull(node, size)) return null;
+    return { size: size ?? 0, canDrop: this.#nextStart(node, size) !== null };
+  }
+
+  #nextStart(node, size) {
+    const conversation = this.#conversation;
+    const { promptTokens = 0, completionTokens = 0 } = node.stats ?? {};
+    return nextStart(sent(store.path(conversation, node.id), conversation.start), promptTokens + completionTokens, size);
+  }
+
+  /** Leaves the oldest messages out of the following requests. */
+  #drop(node, next) {
+    const conversation = this.#conversation;
+    conversation.start = this.#nextStart(node, models.contextSize());
+    store.save(conversation, { now: true });
+    this.render();
+    this.#continue(next);
+  }
+
+  #include() {
+    delete this.#conversation.start;
+    store.save(this.#conversation, { now: true });
+    this.scroll.focus({ preventScroll: true });
+    this.render();
+  }
+
+  #remove(node) {
+    const conversation = this.#conversation;
+    const { number, undo } = store.removeMessage(conversation, node);
+    this.render();
+    this.scroll.focus({ preventScroll: true });
+    const restore = () => {
+      undo();
+      if (conversation === this.#conversation) this.render();
+    };
+    toast(number === 1 ? "Message deleted" : `${number} messages deleted`, { action: "Undo", seconds: 10, onAction: restore });
   }
 
   #version(node, offset) {

@@ -18,7 +18,7 @@ export class Composer {
   /** `handlers`: `send(text)`, `stop()`, `editLast()`, `toggleTokens()`. */
   constructor(handlers) {
     this.handlers = handlers;
-    this.input = el("textarea", { id: "composer-input", class: "composer-input", rows: "1", "aria-label": "Message", enterkeyhint: "send", autocomplete: "off" });
+    this.input = el("textarea", { id: "composer-input", class: "composer-input", rows: "1", dir: "auto", "aria-label": "Message", enterkeyhint: "send", autocomplete: "off" });
     this.#send = el("button", { type: "button", id: "composer-send", class: "send-button", "aria-label": "Send", title: "Send (Enter)", on: { click: () => this.#press() } }, icon("send", 18));
     this.tokens = el("button", { type: "button", id: "composer-tokens", class: "chip", "aria-pressed": "false", title: "Show answers as tokens coloured by probability", on: { click: () => handlers.toggleTokens() } }, icon("heat", 15), el("span", { text: "Probabilities" }));
     this.#meter = el("div", { class: "meter", role: "meter", "aria-label": "Context fill", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": "0", hidden: true },
@@ -69,17 +69,21 @@ export class Composer {
   }
 
   #refresh() {
-    this.#send.disabled = !this.#running && !this.#hasText && !this.#continues;
+    this.#send.disabled = !this.#running && (this.input.disabled || (!this.#hasText && !this.#continues));
     this.#send.classList.toggle("is-stop", this.#running);
   }
 
   #continues = false;
 
-  /** `running`: a generation runs. `completion`: the model continues text. `continues`: an empty message continues the text. */
-  setState({ running, completion, continues, name }) {
+  /**
+   * `running`: a generation runs. `missing`: no model generates text. `completion`: the model continues text.
+   * `continues`: an empty message continues the text.
+   */
+  setState({ running, missing, completion, continues, name }) {
     this.#completion = completion;
     this.#continues = continues;
-    this.input.placeholder = completion ? (continues ? "Add text, or send to continue" : "Write the beginning of a text") : name ? `Message ${name}` : "Message";
+    this.input.disabled = missing;
+    this.input.placeholder = missing ? "No model of this server generates text" : completion ? (continues ? "Add text, or send to continue" : "Write the beginning of a text") : name ? `Message ${name}` : "Message";
     if (running !== this.#running) {
       this.#running = running;
       this.#send.replaceChildren(icon(running ? "stop" : "send", 18));

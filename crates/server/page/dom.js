@@ -2,6 +2,7 @@
 // No function of this page sets innerHTML or a style attribute.
 
 const SVG = "http://www.w3.org/2000/svg";
+const MATHML = "http://www.w3.org/1998/Math/MathML";
 
 function append(parent, children) {
   for (const child of children.flat(Infinity)) {
@@ -29,14 +30,19 @@ export function el(tag, props = {}, ...children) {
   return append(node, children);
 }
 
-/** Creates an SVG element with attributes. */
-export function svg(tag, attributes = {}, ...children) {
-  const node = document.createElementNS(SVG, tag);
+function elementOf(namespace, tag, attributes, children) {
+  const node = document.createElementNS(namespace, tag);
   for (const [key, value] of Object.entries(attributes)) {
     if (value !== undefined && value !== null) node.setAttribute(key, value);
   }
   return append(node, children);
 }
+
+/** Creates an SVG element with attributes. */
+export const svg = (tag, attributes = {}, ...children) => elementOf(SVG, tag, attributes, children);
+
+/** Creates a MathML element with attributes. */
+export const mathml = (tag, attributes = {}, ...children) => elementOf(MATHML, tag, attributes, children);
 
 /** Outline icons on a 24 by 24 grid, one path each. */
 const ICONS = {
@@ -73,6 +79,8 @@ const ICONS = {
   gauge: "M4.5 18a9 9 0 1 1 15 0M12 14l4-5",
   pause: "M9 6v12M15 6v12",
   play: "M8 5l11 7-11 7z",
+  compress: "M5 12h14M12 3v5.5M9 6l3 3 3-3M12 21v-5.5M9 18l3-3 3 3",
+  code: "M8 7l-5 5 5 5M16 7l5 5-5 5",
 };
 
 /** Creates a decorative icon, hidden from assistive technology. */

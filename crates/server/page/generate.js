@@ -3,8 +3,10 @@
 
 import { ApiError, stream } from "./api.js";
 import * as models from "./models.js";
+import { sent } from "./context.js";
 import * as store from "./store.js";
 import { readLogprobs } from "./tokens.js";
+import { parseTools } from "./tools.js";
 
 /** Default `max_tokens` of a completion request; the API default of 16 is too short for a page. */
 const COMPLETION_TOKENS = 512;
@@ -23,15 +25,6 @@ export const state = (id) => running.get(id) ?? null;
 
 export function stop(id) {
   running.get(id)?.controller.abort();
-}
-
-/** Parses the tool list of the settings. Returns an array, or throws with a reason. */
-export function parseTools(source) {
-  if (!source?.trim()) return [];
-  let tools;
-  try { tools = JSON.parse(source); } catch (error) { throw new Error(`the tools are not valid JSON: ${error.message}`); }
-  if (!Array.isArray(tools)) throw new Error("expected a JSON array of tools");
-  return tools.map((tool) => (tool?.type ? tool : { type: "function", function: tool }));
 }
 
 function samplerFields(settings, mode) {
@@ -58,6 +51,21 @@ function messageOf(node) {
   return message;
 }
 
+/**
+ * Messages of a request. Adjacent texts of one role become one message, because many chat templates require that
+ * the roles alternate; they occur after an error or a deleted message.
+ */
+function messagesOf(nodes) {
+  const messages = [];
+  for (const message of nodes.map(messageOf)) {
+    const last = messages.at(-1);
+    const joins = last?.role === message.role && message.role !== "tool" && !last.tool_calls && !message.tool_calls;
+    if (joins) last.content = [last.content, message.content].filter(Boolean).join("\n\n");
+    else messages.push(message);
+  }
+  return messages;
+}
+
 /** Text of a completion-mode conversation. A space separates two texts that meet without white space. */
 export function completionPrompt(nodes) {
   let text = "";
@@ -68,9 +76,11 @@ export function completionPrompt(nodes) {
   return text;
 }
 
-function buildRequest(conversation, node, model, mode) {
+/** Request of an answer. A text of the assistant at the end is continued by the server. */
+function buildRequest(conversation, { node, extends: extended }) {
+  const { model, mode } = node;
   const settings = conversation.settings ?? {};
-  const earlier = store.path(conversation, node.parent);
+  const earlier = sent(store.path(conversation, extended ? node.id : node.parent), conversation.start);
   const body = { model, stream: true, stream_options: { include_usage: true }, ...samplerFields(settings, mode) };
   const probabilities = settings.logprobs !== false;
   if (mode === "completion") {
@@ -79,18 +89,34 @@ function buildRequest(conversation, node, model, mode) {
     return { path: "v1/completions", body: { ...body, prompt: completionPrompt(earlier) } };
   }
   if (probabilities) Object.assign(body, { logprobs: true, top_logprobs: 5 });
-  const messages = earlier.filter((item) => item.role !== "assistant" || item.content || item.toolCalls?.length).map(messageOf);
+  const messages = messagesOf(earlier.filter((item) => item.role !== "assistant" || item.content || item.toolCalls?.length));
   if (settings.system?.trim()) messages.unshift({ role: "system", content: settings.system });
   return { path: "v1/chat/completions", body: { ...body, messages } };
 }
 
 /** Generates an answer below `parent` and adds it to the conversation. Returns when the stream ends. */
 export async function generate(conversation, parent) {
-  if (running.has(conversation.id)) return;
-  const model = models.selected()?.id ?? conversation.model;
-  const node = store.addNode(conversation, parent, { role: "assistant", model, mode: models.mode(model) });
+  if (running.has(conversation.id) || !models.selected()) return;
+  await answer(conversation, store.addNode(conversation, parent, { role: "assistant" }), false);
+}
+
+/** Extends an answer that ended before it was complete. Returns when the stream ends. */
+export async function extend(conversation, node) {
+  if (running.has(conversation.id) || !models.selected()) return;
+  node.earlierTokens = (node.earlierTokens ?? 0) + (node.stats?.completionTokens ?? 0);
+  for (const key of ["finish", "error", "errorCode", "stats"]) delete node[key];
+  await answer(conversation, node, true);
+}
+
+async function answer(conversation, node, extended) {
+  const model = models.selected().id;
+  Object.assign(node, { model, mode: models.mode(model) });
   conversation.model = model;
-  const run = { node, controller: new AbortController(), started: performance.now(), first: null, tokens: 0, rate: null };
+  const run = {
+    node, extends: extended, controller: new AbortController(), started: performance.now(), first: null, tokens: 0, rate: null,
+    // Probabilities of a part of the text would be shown as the whole text.
+    keepsTokens: !node.content || node.tokens?.length > 0,
+  };
   running.set(conversation.id, run);
   store.save(conversation, { now: true });
   emit("start", conversation, node);
@@ -98,14 +124,21 @@ export async function generate(conversation, parent) {
     await receive(conversation, node, run);
   } catch (error) {
     if (error.name === "AbortError") node.finish = "stopped";
-    else node.error = error.message;
+    else setError(node, error);
   }
   finishStats(node, run);
   running.delete(conversation.id);
   store.save(conversation, { now: true });
   emit("end", conversation, node);
-  // The first message loads a model.
-  if (models.find(model)?.status === "unloaded") models.load();
+  // The first message loads a model. After an error the server may have other models than the page shows.
+  if (node.error || models.find(model)?.status === "unloaded") models.load();
+}
+
+function setError(node, error) {
+  node.error = error.message;
+  if (!(error instanceof ApiError)) return;
+  if (error.code) node.errorCode = String(error.code);
+  if (Number.isFinite(error.fields.n_prompt_tokens)) node.stats = { promptTokens: error.fields.n_prompt_tokens, completionTokens: 0 };
 }
 
 async function receive(conversation, node, run) {
@@ -122,7 +155,7 @@ async function receive(conversation, node, run) {
 }
 
 async function receiveStream(conversation, node, run) {
-  const { path, body } = buildRequest(conversation, node, node.model, node.mode);
+  const { path, body } = buildRequest(conversation, run);
   let reasoningStart = null;
   for await (const event of stream(path, body, run.controller.signal)) {
     const choice = event.choices?.[0];
@@ -142,7 +175,7 @@ async function receiveStream(conversation, node, run) {
       }
       if (content) node.content += content;
       // Only tokens of the visible answer are coloured.
-      if (entries.length && !reasoning && !delta.tool_calls) (node.tokens ??= []).push(...entries);
+      if (entries.length && run.keepsTokens && !reasoning && !delta.tool_calls) (node.tokens ??= []).push(...entries);
       for (const call of delta.tool_calls ?? []) addToolCall(node, call);
       if (choice.finish_reason) node.finish = choice.finish_reason;
     }

@@ -3,6 +3,7 @@
 
 import { el, copyButton } from "./dom.js";
 import { highlight } from "./highlight.js";
+import { formula } from "./latex.js";
 
 const MAX_DEPTH = 12;
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$/;
@@ -38,14 +39,8 @@ export function parse(source) {
       push("code", Math.min(end + 1, lines.length), { code, language: fence[2].trim().split(/\s/)[0] ?? "" });
       continue;
     }
-    const math = MATH_OPEN.exec(line);
-    if (math) {
-      const close = math[1] === "$$" ? "$$" : "\\]";
-      let end = at;
-      while (end < lines.length && !(end === at ? line.indexOf(close, line.indexOf(math[1]) + 2) >= 0 : lines[end].includes(close))) end += 1;
-      push("math", Math.min(end + 1, lines.length));
-      continue;
-    }
+    const math = mathBlock(at);
+    if (math) { push(math.formula === null ? "source" : "math", math.end, math); continue; }
     const heading = HEADING.exec(line);
     if (heading) { push("heading", at + 1, { level: heading[1].length, text: heading[2].replace(/[ \t]+#+[ \t]*$/, "") }); continue; }
     if (RULE.test(line)) { push("rule", at + 1); continue; }
@@ -71,6 +66,27 @@ export function parse(source) {
     push("paragraph", end, { text: lines.slice(at, end).join("\n") });
   }
   return blocks;
+
+  /**
+   * A formula with lines of its own: `formula` and the line after it. While its end is missing at the end of the
+   * text, `formula` is null. Null for lines that begin no such formula.
+   */
+  function mathBlock(index) {
+    const open = MATH_OPEN.exec(lines[index]);
+    if (!open) return null;
+    const close = open[1] === "$$" ? "$$" : "\\]";
+    let from = open[0].length;
+    for (let end = index; ; end += 1, from = 0) {
+      if (end === lines.length) return { formula: null, end };
+      const line = lines[end];
+      if (line.trim() === "" || FENCE.test(line)) return close === "$$" ? null : { formula: null, end };
+      const found = line.indexOf(close, from);
+      if (found < 0) continue;
+      if (!/^[\s.,;]*$/.test(line.slice(found + 2))) return null;
+      const text = [...lines.slice(index, end), line.slice(0, found)].join("\n").slice(open[0].length);
+      return { formula: text + line.slice(found + 2).trim(), end: end + 1 };
+    }
+  }
 
   function startsTable(index) {
     const rule = lines[index + 1];
@@ -126,13 +142,17 @@ function cells(line) {
   return result;
 }
 
+/** Direction of a block that contains other blocks, by its first letter; `dir="auto"` disregards those. */
+const direction = (text) => (/^[^\p{L}]*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/u.test(text) ? "rtl" : "ltr");
+
 function build(block, depth) {
   switch (block.type) {
     case "code": return codeBlock(block.code, block.language);
-    case "math": return el("pre", { class: "math" }, block.raw.trim());
-    case "heading": return el(`h${Math.min(block.level + 2, 6)}`, { class: `md-h${block.level}` }, inline(block.text));
+    case "math": return el("div", { class: "math-scroll" }, formula(block.formula, true, block.raw.trim()));
+    case "source": return el("p", { class: "math-source", text: block.raw.trim() });
+    case "heading": return el(`h${Math.min(block.level + 2, 6)}`, { class: `md-h${block.level}`, dir: "auto" }, inline(block.text));
     case "rule": return el("hr");
-    case "quote": return el("blockquote", {}, nested(block.text, depth));
+    case "quote": return el("blockquote", { dir: direction(block.text) }, nested(block.text, depth));
     case "list": {
       const items = block.items.map((text) => {
         const task = /^\[([ xX])\] +/.exec(text);
@@ -146,23 +166,23 @@ function build(block, depth) {
         }
         return item;
       });
-      return el(block.ordered ? "ol" : "ul", { start: block.ordered && block.start !== 1 ? block.start : null }, items);
+      return el(block.ordered ? "ol" : "ul", { dir: direction(block.items[0]), start: block.ordered && block.start !== 1 ? block.start : null }, items);
     }
     case "table": {
-      const align = block.align.map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : null));
+      const align = block.align.map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : cell.startsWith(":") ? "left" : null));
       const row = (tag, texts) => el("tr", {}, block.align.map((_, i) => el(tag, { class: align[i] ? `align-${align[i]}` : null, scope: tag === "th" ? "col" : null }, inline(texts[i] ?? ""))));
       return el("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": "Table" },
-        el("table", {}, el("thead", {}, row("th", block.rows[0])), el("tbody", {}, block.rows.slice(1).map((texts) => row("td", texts)))));
+        el("table", { dir: direction(block.rows[0].join(" ")) }, el("thead", {}, row("th", block.rows[0])), el("tbody", {}, block.rows.slice(1).map((texts) => row("td", texts)))));
     }
-    default: return el("p", {}, inline(block.text));
+    default: return el("p", { dir: "auto" }, inline(block.text));
   }
 }
 
-const nested = (text, depth) => (depth >= MAX_DEPTH ? [el("p", { text })] : parse(text).map((block) => build(block, depth + 1)));
+const nested = (text, depth) => (depth >= MAX_DEPTH ? [el("p", { dir: "auto", text })] : parse(text).map((block) => build(block, depth + 1)));
 
 /** Creates a code block with its language and a copy button. */
 export function codeBlock(code, language = "") {
-  return el("div", { class: "code-block" },
+  return el("div", { class: "code-block", dir: "ltr" },
     el("div", { class: "code-head" }, el("span", { class: "code-language", text: language || "text" }), copyButton("Copy code", () => code, { size: 15 })),
     el("pre", { tabindex: "0", "aria-label": `Code${language ? `, ${language}` : ""}` }, el("code", {}, highlight(code, language))));
 }
@@ -207,6 +227,29 @@ function readLink(text, at) {
   return null;
 }
 
+/**
+ * Reads a formula at `at`: `latex`, `display`, and the end. Without its end, the rest of the line is text, which
+ * has no `latex`, so that a formula does not change its look before it is complete. Null if there is none.
+ */
+function readFormula(text, at) {
+  const open = text.slice(at, at + 2);
+  if (open === "$$" || text[at] === "\\") {
+    const display = open !== "\\(";
+    const end = text.indexOf({ $$: "$$", "\\(": "\\)", "\\[": "\\]" }[open], at + 2);
+    if (end > at + 2) return { latex: text.slice(at + 2, end), display, end: end + 2 };
+    if (open === "$$" || end >= 0) return { end: at + 2 };
+    const line = text.indexOf("\n", at);
+    return { end: line < 0 ? text.length : line };
+  }
+  const end = text.indexOf("$", at + 1);
+  const latex = text.slice(at + 1, Math.max(end, 0));
+  const isAlone = !isWord(text[at - 1]) && !isWord(text[end + 1]) && latex === latex.trim() && !latex.includes("\n");
+  return end > 0 && isAlone && looksLikeFormula(latex) ? { latex, display: false, end: end + 1 } : null;
+}
+
+/** Whether a text between single dollar signs is a formula, and not amounts of money or names of variables. */
+const looksLikeFormula = (text) => /^\p{L}$/u.test(text) || (/^\d/.test(text) ? /[\\^_]/ : /[\\^_=<>+*/()|-]/).test(text);
+
 const isWord = (char) => char !== undefined && /[\p{L}\p{N}]/u.test(char);
 
 /** Renders inline Markdown to nodes. */
@@ -224,6 +267,11 @@ export function inline(text, depth = 0) {
   };
   while (i < text.length) {
     const char = text[i];
+    if (char === "$" || (char === "\\" && "([".includes(text[i + 1] ?? " "))) {
+      const found = readFormula(text, i);
+      if (found?.latex !== undefined) { put(formula(found.latex, found.display, text.slice(i, found.end)), found.end); continue; }
+      if (found) { plain += text.slice(i, found.end); i = found.end; continue; }
+    }
     if (char === "\\" && i + 1 < text.length) {
       if (text[i + 1] === "\n") { put(el("br"), i + 2); continue; }
       if (/[!-/:-@[-`{-~]/.test(text[i + 1])) { plain += text[i + 1]; i += 2; continue; }

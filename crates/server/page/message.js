@@ -6,7 +6,7 @@ import { codeBlock, render } from "./markdown.js";
 import { TokenView } from "./tokens.js";
 
 const FINISH_NOTES = {
-  length: "The answer reached the token limit or the end of the context.",
+  length: "The answer reached the maximum number of tokens.",
   content_filter: "The server stopped the answer.",
   stopped: "Stopped.",
 };
@@ -21,7 +21,7 @@ export function figures(node, run) {
   const items = [];
   const speed = run ? run.rate : stats.tokensPerSecond;
   if (Number.isFinite(speed)) items.push([`${rate(speed)} tok/s`, "Decode speed in tokens per second"]);
-  const tokens = run ? run.tokens : stats.completionTokens;
+  const tokens = (node.earlierTokens ?? 0) + ((run ? run.tokens : stats.completionTokens) ?? 0);
   if (tokens) items.push([`${count(tokens)} token${tokens === 1 ? "" : "s"}`, "Generated tokens, including reasoning and tool calls"]);
   if (!run && Number.isFinite(stats.firstTokenSeconds)) items.push([`${seconds(stats.firstTokenSeconds)} to first token`, "Time from the request to the first token"]);
   if (!run && stats.promptTokens) {
@@ -38,13 +38,14 @@ export class MessageView {
   #body = el("div", { class: "message-body" });
   #actions = el("div", { class: "message-actions" });
   #figures = el("div", { class: "message-figures" });
-  #text = el("div", { class: "message-text" });
+  #text = el("div", { class: "message-text", dir: "auto" });
   #reasoning = null;
   #tokens = null;
   #tools = null;
   #toolKey = "";
   #status = null;
   #note = el("div", { class: "message-note", hidden: true });
+  #noteKey = "";
   #actionKey = "";
 
   constructor(node, handlers) {
@@ -57,7 +58,11 @@ export class MessageView {
     this.#body.append(this.#text, this.#note);
   }
 
-  /** `state`: `run` (running generation or null), `versions`, `at`, `showTokens`, `last`, `blocked` (another message is generated). */
+  /**
+   * `state`: `run` (running generation or null), `versions`, `at`, `showTokens`, `last`, `busy` (an answer of the
+   * conversation is generated), `full` (the context is full:
+   * `size`, and whether messages `canDrop`; or null), `blocked` (no answer can be generated now).
+   */
   update(state) {
     const { node } = this;
     const busy = Boolean(state.run);
@@ -100,13 +105,48 @@ export class MessageView {
       this.#status.remove();
       this.#status = null;
     }
-    const note = node.error ? null : FINISH_NOTES[node.finish] ?? (!state.run && !node.content && !node.reasoning && !node.toolCalls?.length ? "The answer is empty." : null);
-    this.#note.hidden = !node.error && !note;
-    this.#note.classList.toggle("is-error", Boolean(node.error));
-    if (node.error && this.#note.dataset.text !== node.error) {
-      this.#note.replaceChildren(icon("alert", 16), el("span", { text: node.error }), button("Retry", () => this.#handlers.regenerate(node), { icon: "refresh", class: "is-small" }));
-    } else if (!node.error) this.#note.textContent = note ?? "";
-    this.#note.dataset.text = node.error ?? "";
+    this.#updateNote(state);
+  }
+
+  /** Shows why the answer ended, and what can be done. */
+  #updateNote(state) {
+    const { node } = this;
+    const text = state.run ? null : this.#noteText(state);
+    const actions = text && state.last ? this.#noteActions(state) : [];
+    const key = [text, node.error !== undefined, state.blocked, ...actions.map(([label]) => label)].join("\n");
+    if (key === this.#noteKey) return;
+    this.#noteKey = key;
+    this.#note.hidden = text === null;
+    this.#note.classList.toggle("is-error", node.error !== undefined);
+    this.#note.replaceChildren(node.error === undefined ? "" : icon("alert", 16), el("span", { text }),
+      ...actions.map(([label, glyph, run]) => button(label, run, { icon: glyph, class: "is-small", disabled: state.blocked })));
+  }
+
+  #noteText(state) {
+    const { node } = this;
+    if (state.full && state.last) {
+      const advice = state.full.canDrop ? "" : ` ${node.error === undefined ? "Start a new conversation." : "Shorten the message, or start a new conversation."}`;
+      return `The context of ${count(state.full.size)} tokens is full.${advice}`;
+    }
+    const empty = !node.content && !node.reasoning && !node.toolCalls?.length;
+    return node.error ?? FINISH_NOTES[node.finish] ?? (empty ? "The answer is empty." : null);
+  }
+
+  /** Buttons of the note: label, icon, function. */
+  #noteActions(state) {
+    const { node } = this;
+    const handlers = this.#handlers;
+    // The server continues text only: neither reasoning nor tool calls.
+    const extendable = node.content !== "" && !node.toolCalls?.length;
+    const next = extendable ? () => handlers.extend(node) : () => handlers.regenerate(node);
+    if (state.full) {
+      const drop = [`Drop the oldest messages and ${extendable ? "continue" : "retry"}`, "compress", () => handlers.drop(node, next)];
+      return [...(state.full.canDrop ? [drop] : []), ["New conversation", "compose", handlers.restart]];
+    }
+    const actions = [];
+    if (extendable && (node.error !== undefined || node.finish === "length" || node.finish === "stopped")) actions.push(["Continue", "play", next]);
+    if (node.error !== undefined) actions.push(["Retry", "refresh", () => handlers.regenerate(node)]);
+    return actions;
   }
 
   #updateReasoning(run) {
@@ -165,7 +205,7 @@ export class MessageView {
     const { node } = this;
     const busy = Boolean(state.run);
     const hasTokens = node.tokens?.length > 0;
-    const key = [busy, node.content !== "", state.blocked, state.versions, state.at, hasTokens, state.showTokens].join();
+    const key = [busy, node.content !== "", state.blocked, state.versions, state.at, hasTokens, state.showTokens, state.last, state.busy].join();
     if (key === this.#actionKey) return;
     this.#actionKey = key;
     const focused = this.#actions.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
@@ -180,6 +220,8 @@ export class MessageView {
       if (node.content) items.push(copyButton("Copy", () => node.content, { size: 16 }));
       if (node.role === "user") items.push(iconButton("edit", "Edit", () => this.#edit(), { size: 16, disabled: state.blocked }));
       if (node.role === "assistant") items.push(iconButton("refresh", "Regenerate", () => this.#handlers.regenerate(node), { size: 16, disabled: state.blocked }));
+      if (node.role === "user" && state.last) items.push(iconButton("play", "Generate an answer", () => this.#handlers.answer(node), { size: 16, disabled: state.blocked }));
+      items.push(iconButton("trash", "Delete", () => this.#handlers.remove(node), { size: 16, disabled: state.busy }));
     }
     if (hasTokens && node.role === "assistant") {
       items.push(iconButton("heat", "Token probabilities", () => this.#handlers.toggleTokens(node), { size: 16, "aria-pressed": String(state.showTokens) }));
@@ -192,7 +234,7 @@ export class MessageView {
   #edit() {
     if (this.element.classList.contains("is-editing")) return;
     const { node } = this;
-    const input = el("textarea", { class: "edit-input", "aria-label": "Edit message", rows: "1" });
+    const input = el("textarea", { class: "edit-input", dir: "auto", "aria-label": "Edit message", rows: "1" });
     input.value = node.content;
     const fit = () => { input.style.height = "auto"; input.style.height = `${Math.min(input.scrollHeight + 2, 400)}px`; };
     const close = () => {

@@ -8,10 +8,15 @@ let selectedId = null;
 let lastError = null;
 let timer = null;
 const properties = new Map();
+/** What models can do, by name. The server reports it only while a model is loaded. */
+const capabilities = new Map();
 /** Models that refused a chat request because they have no chat template. */
 const withoutTemplate = new Set();
 
-/** Emits `change` when the list or the selection changed. */
+/**
+ * Emits `change` when the list or the selection changed, and `replaced` when the selected model cannot be used any
+ * longer: `detail` has `from`, the name, `served`, whether the server still has it, and `to`, the model selected instead.
+ */
 export const changes = new EventTarget();
 const changed = () => changes.dispatchEvent(new Event("change"));
 
@@ -20,23 +25,39 @@ export const error = () => lastError;
 export const find = (id) => models.find((model) => model.id === id) ?? null;
 export const selected = () => find(selectedId);
 
+/** Whether a model generates text. A model that was never loaded may. */
+function generates(model) {
+  const able = capabilities.get(model.id);
+  return !able || able.includes("chat") || able.includes("completion");
+}
+
 /** Models that generate text; an embedding or speech model cannot chat. */
-export const generators = () => models.filter((model) => {
-  const able = model.capabilities;
-  return !Array.isArray(able) || able.length === 0 || able.includes("chat") || able.includes("completion");
-});
+export const generators = () => models.filter(generates);
+
+/** Whether the server has models, and none of them generates text. */
+export const noneGenerates = () => models.length > 0 && generators().length === 0;
+
+/** Capabilities of a model as text, for example `embeddings`. */
+export const abilities = (model) => capabilities.get(model.id)?.join(", ") || "nothing";
+
+function readList(answer) {
+  // After a lost connection, another server may answer.
+  if (lastError) for (const known of [capabilities, properties, withoutTemplate]) known.clear();
+  lastError = null;
+  models = Array.isArray(answer?.data) ? answer.data.filter((model) => typeof model?.id === "string") : [];
+  for (const model of models) if (Array.isArray(model.capabilities)) capabilities.set(model.id, model.capabilities);
+  const current = selected();
+  if (current && generates(current)) return;
+  const from = selectedId;
+  selectedId = [find(preference("model")), ...models].find((model) => model && generates(model))?.id ?? null;
+  if (from) changes.dispatchEvent(new CustomEvent("replaced", { detail: { from, served: Boolean(current), to: selected() } }));
+}
 
 /** Loads the model list. Repeats after 3 seconds while a model loads and after 5 seconds without a connection. */
 export async function load() {
   clearTimeout(timer);
   try {
-    const answer = await getJson("v1/models");
-    models = Array.isArray(answer?.data) ? answer.data.filter((model) => typeof model?.id === "string") : [];
-    lastError = null;
-    if (!selected()) {
-      const saved = preference("model");
-      selectedId = (find(saved) ?? generators()[0] ?? models[0])?.id ?? null;
-    }
+    readList(await getJson("v1/models"));
     if (models.some((model) => model.status === "loading")) timer = setTimeout(load, 3000);
   } catch (failure) {
     lastError = failure;
@@ -48,7 +69,7 @@ export async function load() {
 
 /** Selects a model. `remember` makes it the default for new conversations. */
 export function select(id, { remember = true } = {}) {
-  if (!find(id) || id === selectedId) return;
+  if (!find(id) || !generates(find(id)) || id === selectedId) return;
   selectedId = id;
   if (remember) setPreference("model", id);
   changed();
@@ -79,8 +100,8 @@ export function contextSize(id = selectedId) {
 /** Request mode of a model: `chat`, or `completion` where it has no chat template. */
 export function mode(id = selectedId) {
   if (withoutTemplate.has(id)) return "completion";
-  const able = find(id)?.capabilities;
-  return Array.isArray(able) && able.length > 0 && !able.includes("chat") && able.includes("completion") ? "completion" : "chat";
+  const able = capabilities.get(id) ?? [];
+  return able.includes("completion") && !able.includes("chat") ? "completion" : "chat";
 }
 
 /** Records that a model has no chat template. */

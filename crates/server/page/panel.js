@@ -1,9 +1,9 @@
 // Settings of a conversation: system prompt, sampler, reasoning, tools.
 
 import { button, el, iconButton, toast } from "./dom.js";
-import { parseTools } from "./generate.js";
 import * as models from "./models.js";
 import { preference, setPreference } from "./store.js";
+import { parseTools } from "./tools.js";
 
 /** Sampler settings: name, label, range and help. `max` of the slider may be lower than the accepted maximum. */
 const SAMPLERS = [
@@ -79,8 +79,8 @@ export class SettingsPanel {
 
   #textField(name, label, { rows, placeholder, mono, chat, check, help }) {
     const id = `setting-${name}`;
-    const problem = el("p", { class: "setting-error", id: `${id}-error`, hidden: true });
-    const input = el("textarea", { id, rows, placeholder, class: `field${mono ? " is-mono" : ""}`, spellcheck: mono ? "false" : null, "aria-describedby": check ? `${id}-error` : null });
+    const problem = el("p", { class: "setting-error", id: `${id}-error`, "aria-live": "polite", hidden: true });
+    const input = el("textarea", { id, rows, placeholder, dir: mono ? null : "auto", class: `field${mono ? " is-mono" : ""}`, spellcheck: mono ? "false" : null, "aria-describedby": check ? `${id}-error` : null });
     const validate = () => {
       let text = "";
       try { check?.(input.value); } catch (error) { text = error.message; }

@@ -94,7 +94,7 @@ export class ConversationList {
     return el("li", { class: `conversation${current ? " is-current" : ""}`, data: { id: conversation.id } },
       el("a", { href: `#/chat/${conversation.id}`, class: "conversation-open", "aria-current": current ? "page" : null, title },
         generate.isRunning(conversation.id) ? el("span", { class: "running-dot", role: "img", "aria-label": "Generating" }) : null,
-        el("span", { class: "conversation-title", text: title })), more);
+        el("span", { class: "conversation-title", dir: "auto", text: title })), more);
   }
 
   #key(event) {

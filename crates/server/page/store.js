@@ -128,6 +128,12 @@ function children(conversation, parent) {
   return Object.values(conversation.nodes).filter((node) => node.parent === parent).sort((a, b) => a.created - b.created);
 }
 
+/** Follows the newest messages from a message, or from the beginning for null. */
+function newestLeaf(conversation, id) {
+  const child = children(conversation, id).at(-1);
+  return child ? newestLeaf(conversation, child.id) : id;
+}
+
 /** Versions of a message: all messages with the same parent, oldest first. */
 export const siblings = (conversation, node) => children(conversation, node.parent);
 
@@ -144,13 +150,38 @@ export function addNode(conversation, parent, fields) {
 /** Selects another version of a message and the newest messages after it. */
 export function selectVersion(conversation, node, offset) {
   const versions = siblings(conversation, node);
-  let target = versions[versions.indexOf(node) + offset];
-  if (!target) return;
-  const chosen = target;
-  for (let next = target; next; next = children(conversation, next.id).at(-1)) target = next;
-  conversation.leaf = target.id;
+  const chosen = versions[versions.indexOf(node) + offset];
+  if (!chosen) return;
+  conversation.leaf = newestLeaf(conversation, chosen.id);
   save(conversation, { now: true, touch: false });
   return chosen;
+}
+
+/**
+ * Removes a message with the results of its tool calls. The messages after it move up. A message with other
+ * versions is removed with the messages after it, because the other versions have their own.
+ * Returns `number`, the number of removed messages, and `undo`.
+ */
+export function removeMessage(conversation, node) {
+  const { nodes, leaf } = conversation;
+  const below = (id) => children(conversation, id).flatMap((child) => [child, ...below(child.id)]);
+  const versions = siblings(conversation, node);
+  const removed = versions.length > 1 ? [node, ...below(node.id)]
+    : [node, ...below(node.id).filter((item) => item.role === "tool" && node.toolCalls?.some((call) => call.id === item.toolCallId))];
+  const ids = new Set(removed.map((item) => item.id));
+  const moved = Object.values(nodes).filter((item) => ids.has(item.parent) && !ids.has(item.id)).map((item) => [item, item.parent]);
+  for (const item of removed) delete nodes[item.id];
+  for (const [item] of moved) item.parent = node.parent;
+  if (ids.has(leaf)) conversation.leaf = newestLeaf(conversation, versions.findLast((item) => item !== node)?.id ?? node.parent);
+  const after = conversation.leaf;
+  save(conversation, { now: true });
+  const undo = () => {
+    for (const item of removed) nodes[item.id] = item;
+    for (const [item, parent] of moved) item.parent = parent;
+    if (conversation.leaf === after) conversation.leaf = leaf;
+    save(conversation, { now: true });
+  };
+  return { number: removed.length, undo };
 }
 
 /** Serializes conversations for export. */
@@ -176,8 +207,8 @@ function scalars(value) {
 function cleanNode(raw, ids) {
   const role = ["user", "assistant", "tool"].includes(raw.role) ? raw.role : "user";
   const node = { id: ids.get(raw.id), parent: ids.get(raw.parent) ?? null, created: number(raw.created, Date.now()), role, content: text(raw.content) };
-  for (const key of ["reasoning", "model", "mode", "finish", "error", "toolCallId"]) if (raw[key]) node[key] = text(raw[key]);
-  if (Number.isFinite(raw.reasoningSeconds)) node.reasoningSeconds = raw.reasoningSeconds;
+  for (const key of ["reasoning", "model", "mode", "finish", "error", "errorCode", "name", "toolCallId"]) if (raw[key]) node[key] = text(raw[key]);
+  for (const key of ["reasoningSeconds", "earlierTokens"]) if (Number.isFinite(raw[key])) node[key] = raw[key];
   if (raw.stats) node.stats = scalars(raw.stats);
   if (Array.isArray(raw.toolCalls)) {
     node.toolCalls = raw.toolCalls.filter((call) => call && typeof call === "object")
@@ -217,6 +248,7 @@ export function importJson(source) {
       conversation.nodes[node.id] = node;
     }
     conversation.leaf = ids.get(raw.leaf) ?? null;
+    if (ids.has(raw.start)) conversation.start = ids.get(raw.start);
     // A leaf inside a parent cycle has no root: select the last root instead.
     if (path(conversation)[0]?.parent !== null) conversation.leaf = children(conversation, null).at(-1)?.id ?? null;
     add(conversation);

@@ -26,12 +26,14 @@ files![
     "charts.js",
     "chat.js",
     "composer.js",
+    "context.js",
     "dom.js",
     "feed.js",
     "format.js",
     "generate.js",
     "highlight.js",
     "index.html",
+    "latex.js",
     "markdown.js",
     "message.js",
     "metrics.js",
@@ -46,6 +48,7 @@ files![
     "table.js",
     "theme.js",
     "tokens.js",
+    "tools.js",
 ];
 
 /// Headers of every file. Scripts, styles and requests of other origins are not allowed.

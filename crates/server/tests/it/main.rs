@@ -15,6 +15,7 @@ mod errors;
 mod limits;
 mod models;
 mod not_finite;
+mod page;
 mod reasoning;
 #[rustfmt::skip] // generated
 mod request_names;

@@ -158,6 +158,15 @@ async function conversation(model, mode) {
   if (active && stopped) check(true, "Escape stops the generation and keeps the text");
   else note("the generation ended before it was stopped");
   check(await all(".message-note.is-error") === 0, "no error after the stop");
+  if (stopped) {
+    const earlier = (await answers()).at(-1);
+    await setField("#setting-max_tokens", "16");
+    await page.$$eval(".message-note button", (nodes) => nodes.find((node) => node.textContent === "Continue").click());
+    await until(() => document.querySelector(".message.is-running"));
+    await idle();
+    const later = (await answers()).at(-1);
+    check(later.startsWith(earlier.trimEnd()) && later.length > earlier.length, "Continue extends the stopped answer");
+  }
 }
 
 async function probabilities() {
@@ -226,6 +235,201 @@ async function conversations() {
   await page.click(".toast-action");
   await until((number) => document.querySelectorAll(".conversation").length === number, total);
   check(await page.waitForSelector(".message-assistant .code-block") !== null, "the deletion is undone");
+}
+
+const MODEL = { object: "model", status: "loaded", context_length: 1000 };
+const CHAT = { ...MODEL, capabilities: ["completion", "chat"] };
+const EMBEDDER = { ...MODEL, id: "embedder", capabilities: ["embeddings"] };
+
+/**
+ * Opens the page with prepared answers of the API: `models`, and `chat`, a function of the request.
+ * It returns `text` of an answer with its `finish` and `usage`, or `error` with its `status`.
+ */
+async function openPrepared(state) {
+  const context = await browser.createBrowserContext();
+  const tab = await context.newPage();
+  await tab.setViewport({ width: 1280, height: 800 });
+  tab.setDefaultTimeout(30_000);
+  tab.on("pageerror", (error) => problems.push(`exception: ${error.stack ?? error}`));
+  await tab.setRequestInterception(true);
+  tab.on("request", (request) => {
+    const { pathname } = new URL(request.url());
+    const json = (body, status = 200) => request.respond({ status, contentType: "application/json", body: JSON.stringify(body) });
+    if (pathname.endsWith("/v1/models")) return state.offline ? request.abort() : json({ object: "list", data: state.models });
+    if (pathname.endsWith("/props")) return json({ default_generation_settings: { n_ctx: 1000, params: {} } });
+    if (!pathname.endsWith("/v1/chat/completions")) return request.continue();
+    const body = JSON.parse(request.postData());
+    state.requests.push(body);
+    const { text, finish = "stop", usage = [10, 5], error, status } = state.chat(body);
+    if (error) return json({ error }, status);
+    const events = [...text].map((content) => ({ choices: [{ delta: { content } }] }));
+    events.push({ choices: [{ delta: {}, finish_reason: finish }] }, { choices: [], usage: { prompt_tokens: usage[0], completion_tokens: usage[1] } });
+    request.respond({ status: 200, contentType: "text/event-stream", body: `${events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join("")}data: [DONE]\n\n` });
+  });
+  state.requests = [];
+  await tab.goto(base, { waitUntil: "load" });
+  await tab.waitForFunction(() => !document.querySelector("#model").textContent.startsWith("Loading"));
+  const press = (name) => tab.evaluate((text) => [...document.querySelectorAll("#panel-chat button, .toast button")].findLast((node) => node.textContent === text || node.getAttribute("aria-label") === text).click(), name);
+  return {
+    tab, press,
+    close: () => context.close(),
+    say: async (message) => {
+      await tab.focus("#composer-input");
+      await tab.keyboard.type(message);
+      await tab.keyboard.press("Enter");
+    },
+    ended: (number) => tab.waitForFunction((expected) => document.querySelectorAll(".message").length === expected && !document.querySelector(".message.is-running"), {}, number),
+    texts: () => tab.$$eval(".message .message-text", (nodes) => nodes.map((node) => node.textContent)),
+    model: () => tab.$eval("#model", (node) => node.value),
+    shows: (text) => tab.waitForFunction((part) => document.body.innerText.includes(part), {}, text),
+  };
+}
+
+const lastMessage = (state) => state.requests.at(-1).messages.at(-1);
+
+async function modelSelector() {
+  console.log("---- model selector");
+  const state = { models: [EMBEDDER, { ...CHAT, id: "writer" }, { id: "lazy", object: "model", status: "unloaded" }] };
+  state.chat = ({ model }) => {
+    if (model !== "lazy") return { text: "Fine." };
+    state.models = [...state.models.slice(0, 2), { ...EMBEDDER, id: "lazy" }];
+    return { status: 400, error: { message: "the model lazy is an encoder: it computes embeddings and does not generate text" } };
+  };
+  const { tab, press, say, ended, texts, model, shows, close } = await openPrepared(state);
+  check(await tab.$$eval("#model option", (nodes) => nodes.map((node) => node.value).join()) === "writer,lazy", "only models that may generate text are offered");
+  check(await model() === "writer", "the first of them is selected");
+  await tab.select("#model", "lazy");
+  await say("Hi");
+  await ended(2);
+  await shows("lazy does not generate text. writer is selected.");
+  check(await model() === "writer", "after the error of an encoder, another model is selected");
+  await press("Retry");
+  await ended(2);
+  check(state.requests.at(-1).model === "writer" && (await texts()).at(-1) === "Fine.", "the next request has the model that the selector shows");
+  check(await tab.$(".versions") === null, "an answer that failed before its first token is no version");
+  state.models = [{ ...CHAT, id: "other" }];
+  state.chat = ({ model: name }) => (name === "other" ? { text: "Other." } : { status: 404, error: { message: "the model writer does not exist", code: "model_not_found" } });
+  await say("Again");
+  await ended(4);
+  await shows("The server no longer has writer. other is selected.");
+  check(await model() === "other", "after a restart with other models, one of them is selected");
+  await close();
+
+  const none = { models: [EMBEDDER, { ...MODEL, id: "whisper", capabilities: ["transcription"] }], chat: () => ({ text: "" }) };
+  const empty = await openPrepared(none);
+  await empty.shows("No model of this server generates text (embedder: embeddings; whisper: transcription)");
+  check(await empty.tab.$eval("#composer-input", (node) => node.disabled) && await empty.tab.$eval("#model", (node) => node.disabled && node.textContent === "No model"), "without a model that generates text, the page says so");
+  await empty.close();
+}
+
+async function continuation() {
+  console.log("---- continued, deleted and left out messages");
+  const state = { models: [{ ...CHAT, id: "writer" }] };
+  const answers = [{ text: "One, two", finish: "length", usage: [10, 2] }, { text: ", three.", usage: [12, 3] }];
+  state.chat = () => answers.shift();
+  const { tab, press, say, ended, texts, shows, close } = await openPrepared(state);
+  await say("Count");
+  await ended(2);
+  await shows("The answer reached the maximum number of tokens.");
+  await press("Continue");
+  await shows("three");
+  await ended(2);
+  const sent = lastMessage(state);
+  check(sent.role === "assistant" && sent.content === "One, two" && state.requests.at(-1).messages.length === 2, "Continue sends the answer as the last message");
+  check((await texts()).at(-1) === "One, two, three.", "the text continues the answer");
+  check(/5 tokens/.test(await tab.$eval(".message-assistant .message-figures", (node) => node.textContent)), "both parts are counted");
+  check(await tab.$eval(".message-assistant .message-note", (node) => node.hidden), "a complete answer has no button");
+
+  answers.push({ text: "B." }, { text: "C." });
+  await say("Second");
+  await ended(4);
+  await tab.$$eval('.message-user [aria-label="Delete"]', (nodes) => nodes[1].click());
+  check((await texts()).join("|") === "Count|One, two, three.|B.", "one message is deleted");
+  await press("Undo");
+  check((await texts()).join("|") === "Count|One, two, three.|Second|B.", "the deletion is undone");
+  await tab.$$eval('.message-assistant [aria-label="Delete"]', (nodes) => nodes[1].click());
+  await press("Generate an answer");
+  await ended(4);
+  check((await texts()).at(-1) === "C.", "a question whose answer was deleted is answered again");
+  await tab.$$eval('.message-assistant [aria-label="Delete"]', (nodes) => nodes[0].click());
+  answers.push({ text: "D." });
+  await say("Third");
+  await ended(5);
+  check(JSON.stringify(state.requests.at(-1).messages.map(({ role, content }) => [role, content])) === '[["user","Count\\n\\nSecond"],["assistant","C."],["user","Third"]]', "the roles of a request alternate after a deletion");
+
+  const full = { status: 400, error: { message: "prompt is too long", code: "context_length_exceeded", n_prompt_tokens: 1200, n_ctx: 1000 } };
+  answers.push(full, { text: "E.", finish: "length", usage: [900, 100] }, { text: " F." });
+  await say("Fourth");
+  await ended(7);
+  await shows("The context of 1,000 tokens is full.");
+  await press("Drop the oldest messages and retry");
+  await shows("The model no longer receives the messages above.");
+  await ended(7);
+  check(state.requests.at(-1).messages[0].content !== "Count\n\nSecond" && lastMessage(state).content === "Fourth", "the oldest messages are left out");
+  check(await tab.$$eval(".message", (nodes) => nodes.length) === 7, "they stay in the thread");
+  await press("Include them again");
+  check(await tab.$(".context-divider") === null, "they can be included again");
+  await press("Drop the oldest messages and continue");
+  await shows("E. F.");
+  check(lastMessage(state).content === "E.", "an answer that ended at the end of the context is continued");
+  await close();
+}
+
+async function formulas() {
+  console.log("---- formulas, tools, reference");
+  const state = { models: [{ ...CHAT, id: "writer" }] };
+  state.chat = () => ({ text: "It costs $5 and $6, and \\(x^2\\) is\n\n\\[ \\frac{a}{b} = \\foo \\]\n\n`\\(y\\)` \\(\\text{<img src=x onerror=alert(1)>}\\) $$\\frac{a}$$" });
+  const { tab, say, ended, close } = await openPrepared(state);
+  await say("Formulas");
+  await ended(2);
+  const seen = await tab.evaluate(() => {
+    const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+    const size = (selector) => Number.parseFloat(getComputedStyle(document.querySelector(selector)).fontSize);
+    const [power, fraction] = document.querySelectorAll(".message-assistant math");
+    return {
+      raised: box("msup > :nth-child(2)").bottom < box("msup > :first-child").bottom && size("msup > :nth-child(2)") < size("msup > :first-child"),
+      above: box("mfrac > :first-child").bottom <= box("mfrac > :nth-child(2)").top,
+      centred: Math.abs(box(".math-scroll").left + box(".math-scroll").width / 2 - box("mfrac").left) < 60,
+      namespace: power.namespaceURI, display: fraction.getAttribute("display"),
+      unknown: document.querySelector(".math-unknown").textContent,
+      code: document.querySelector(".message-assistant p > code").textContent,
+      broken: document.querySelector("code.math-source").textContent,
+      text: document.querySelector(".message-assistant p").textContent,
+      images: document.querySelectorAll(".thread img").length,
+    };
+  });
+  check(seen.raised && seen.namespace.endsWith("MathML"), "an exponent is smaller and raised");
+  check(seen.above && seen.centred && seen.display === "block", "a fraction has its numerator above its denominator, in a line of its own");
+  check(seen.unknown === "\\foo" && seen.broken === "$$\\frac{a}$$", "unknown commands and broken formulas are shown as their source");
+  check(seen.code === "\\(y\\)" && seen.text.includes("$5 and $6") && seen.images === 0, "code, amounts of money and markup are no formulas");
+
+  state.chat = () => ({ text: "| a | b |\n|---|---|\n| sequential | x |\n\nשלום\n\n> שלום\n\n1. שלום\n\n```\ncode\n```" });
+  await say("Tables");
+  await ended(4);
+  await tab.setViewport({ width: 390, height: 800 });
+  const layout = await tab.evaluate(() => {
+    const message = [...document.querySelectorAll(".message-assistant")].at(-1);
+    const side = (selector) => getComputedStyle(message.querySelector(selector)).direction;
+    return {
+      sides: [".markdown > p", "blockquote", "ol", "pre"].map(side).join(),
+      lines: message.querySelector("td").getBoundingClientRect().height < 45,
+    };
+  });
+  check(layout.sides === "rtl,rtl,rtl,ltr" && layout.lines, "text from right to left has its direction, code has not, words in tables are not broken");
+  await tab.setViewport({ width: 1280, height: 800 });
+
+  await tab.click("#settings-toggle");
+  await tab.focus("#setting-tools");
+  await tab.keyboard.type('[{"name": "f"');
+  check(await tab.$eval("#setting-tools-error", (node) => node.textContent) === 'line 1, column 14: expected "," or "}", got the end', "the place of an error in the tools is named");
+  await tab.keyboard.type("}]");
+  check(await tab.$eval("#setting-tools-error", (node) => node.hidden), "valid tools have no error");
+
+  await tab.evaluate(() => sessionStorage.setItem("tabla.key", "secret"));
+  const [opened] = await Promise.all([new Promise((resolve) => tab.once("popup", resolve)), tab.click("#reference-link")]);
+  await opened.waitForFunction(() => document.querySelectorAll("details, [role=alert]").length > 0);
+  check(await opened.evaluate(() => sessionStorage.getItem("tabla.key")) === "secret" && opened.url().endsWith("/reference"), "the link to the API reference keeps the key");
+  await close();
 }
 
 async function dispatchTable() {
@@ -342,6 +546,9 @@ async function run() {
   if (chat) await conversation(chat, "chat");
   await shot("chat");
   await conversations();
+  await modelSelector();
+  await continuation();
+  await formulas();
   await dispatchTable();
   await metrics();
   await appearance();
