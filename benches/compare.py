@@ -466,11 +466,16 @@ def anchor(heading):
 COLORS = ["#1f6feb", "#999999", "#d29922", "#8250df", "#2da44e"]
 
 
-class Svg:
-    """An SVG image."""
+# Height of the title of a plot and of the line with the machine.
+HEADING = 44
 
-    def __init__(self, width, height):
-        self.size, self.shapes = (width, height), []
+
+class Svg:
+    """An SVG image with a title, below which the origin of its coordinates is."""
+
+    def __init__(self, width, height, title, machine):
+        self.size, self.shapes = (width, height + HEADING), []
+        self.title, self.machine = title, machine
 
     def add(self, tag, text=None, **attributes):
         pairs = "".join(f' {key.replace("_", "-")}="{value:g}"' if isinstance(value, float) else f' {key.replace("_", "-")}="{value}"'
@@ -487,11 +492,28 @@ class Svg:
         width, height = self.size
         head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">'
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([head, f'<rect width="{width}" height="{height}" fill="#fff"/>', *self.shapes, "</svg>"]) + "\n")
+        lines = [
+            head,
+            f"<title>{escape(self.title)}</title>",
+            f'<rect width="{width}" height="{height}" fill="#fff"/>',
+            f'<text x="10" y="19" font-size="13" font-weight="bold">{escape(self.title)}</text>',
+            f'<text x="10" y="36" fill="#555">{escape(self.machine)}</text>',
+            f'<g transform="translate(0 {HEADING})">',
+            *self.shapes,
+            "</g>",
+            "</svg>",
+        ]
+        path.write_text("\n".join(lines) + "\n")
 
 
 def escape(text):
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def machine_line(report):
+    """Returns machine, threads, date and commit of a report."""
+    raw = report.raw
+    return f"{raw['machine']}; {raw['threads']} threads; {raw['date']}, commit {raw['commit']}"
 
 
 def bars(report, test, path):
@@ -504,7 +526,8 @@ def bars(report, test, path):
                 groups.append((f"{model} {name}", values))
     row, left, width = 14, 230, 420
     step = row * len(report.programs) + 10
-    svg = Svg(left + width + 70, step * len(groups) + 40)
+    title = f"{test.capitalize()}, tokens per second; longer is better, each group has its own scale"
+    svg = Svg(left + width + 70, step * len(groups) + 40, title, machine_line(report))
     for at, program in enumerate(report.programs):
         svg.add("rect", x=left + 130 * at, y=8, width=10, height=10, fill=COLORS[at % len(COLORS)])
         svg.text(left + 130 * at + 14, 17, program)
@@ -520,7 +543,7 @@ def bars(report, test, path):
     svg.write(path)
 
 
-def roofline(record, path):
+def roofline(report, record, path):
     """Plots operations per second over operations per byte, logarithmic, with lines for the memory and arithmetic limits."""
     tests = record["tests"]
     points = []
@@ -537,7 +560,8 @@ def roofline(record, path):
     peak_max = max([*limits.values(), *(p[1] for p in points)])
     high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * peak_max / memory))), math.ceil(math.log10(peak_max * 1.1))]
     left, top, width, height = 60, 20, 560, 360
-    svg = Svg(left + width + 20, top + height + 50)
+    title = f"Roofline of {record['model']}: operations per second over operations per byte"
+    svg = Svg(left + width + 20, top + height + 50, title, machine_line(report))
     x = lambda v: left + (math.log10(v) - low[0]) / (high[0] - low[0]) * width
     y = lambda v: top + height - (math.log10(v) - low[1]) / (high[1] - low[1]) * height
     for power in range(low[0], high[0] + 1):
@@ -562,7 +586,9 @@ def roofline(record, path):
         at = (x(intensity) + 8, y(rate) + 4)
         # Skips labels that would overlap.
         if all(abs(at[0] - other[0]) > 60 or abs(at[1] - other[1]) > 10 for other in labels):
-            svg.text(*at, group["what"], font_size=9)
+            # At the right border, the label is on the other side of the point.
+            is_last = at[0] > left + width - 100
+            svg.text(at[0] - 16 * is_last, at[1], group["what"], "end" if is_last else "start", font_size=9)
             labels.append(at)
     for at, test in enumerate(tests):
         svg.add("circle", cx=left + 90 * at + 6, cy=10, r=5, fill=COLORS[at % len(COLORS)], fill_opacity=".6")
@@ -584,7 +610,7 @@ def plot(report, folder):
             bars(report, test, folder / plot_name(report, test))
     for model in report.models:
         for record in report.of("commands", model):
-            roofline(record, folder / plot_name(report, f"roofline-{model}"))
+            roofline(report, record, folder / plot_name(report, f"roofline-{model}"))
 
 
 # -------------------------------------------------------------------- main
