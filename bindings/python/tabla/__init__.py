@@ -5,6 +5,8 @@
 ...     print(model.generate("Once upon a time", max_tokens=8).text)
 """
 
+import os as _os
+
 from ._aio import AsyncStream
 from ._answer import Answer, Logprob, Piece, Stats
 from ._batch import Batch
@@ -44,6 +46,10 @@ from ._option_types import ChatOptions, EmbedOptions, GenerateOptions, LoadOptio
 from ._session import Session
 from ._stream import Stream
 from ._transcribe import AsyncTranscription, Segment, Transcript, Transcription, Word
+
+# Outside of a desktop session, Mesa's layer that sorts GPUs by their screens prints an error for each list of GPUs.
+if "XDG_RUNTIME_DIR" not in _os.environ:
+    _os.environ.setdefault("NODEVICE_SELECT", "1")
 
 __version__ = ffi.string(lib.tabla_version()).decode()
 

@@ -204,3 +204,16 @@ def test_an_empty_prompt_of_a_model_without_bos_token_is_named() -> None:
     with tabla.Model.load(ARCH / "gpt2/model.gguf", device="cpu") as model:
         with pytest.raises(tabla.StateError, match="an empty text has none, because the model has no BOS token"):
             model.generate("")
+
+
+def test_listing_gpus_prints_nothing() -> None:
+    hidden = {"XDG_RUNTIME_DIR", "NODEVICE_SELECT"}
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    listed = subprocess.run(
+        [sys.executable, "-c", "import tabla; print(len(tabla.devices()['gpus']))"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listed.stderr == "" and int(listed.stdout) >= 0
