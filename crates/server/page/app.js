@@ -3,6 +3,7 @@
 import { apiKey, onKeyRequired } from "./api.js";
 import { ChatView } from "./chat.js";
 import { button, el, icon, iconButton, menu, toast } from "./dom.js";
+import { sentence } from "./format.js";
 import * as models from "./models.js";
 import { MetricsView } from "./metrics.js";
 import { SettingsPanel } from "./panel.js";
@@ -161,7 +162,7 @@ function renderModels() {
 
 function renderBanner() {
   const error = models.error();
-  const text = error ? (error.status === 401 ? "The server requires an API key." : `${error.message[0].toUpperCase()}${error.message.slice(1)}. Retrying.`)
+  const text = error ? (error.status === 401 ? "The server requires an API key." : `${sentence(error.message)}. Retrying.`)
     : models.noneGenerates() ? `No model of this server generates text (${models.all().map((model) => `${models.name(model)}: ${models.abilities(model)}`).join("; ")}). Start it with a model that chats: tabla serve -m model.gguf`
       : null;
   const banner = find("banner");

@@ -12,6 +12,9 @@ function scaled(value, units, base, digits) {
   return `${value.toFixed(places)} ${units[unit]}`.trim();
 }
 
+/** Message of an error as a sentence for the reader. */
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** Bytes with a binary prefix. */
 export const bytes = (value) => scaled(value, ["B", "KiB", "MiB", "GiB", "TiB"], 1024, 2);
 

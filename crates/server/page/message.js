@@ -1,7 +1,7 @@
 // View of one message: text, reasoning, tool calls, token probabilities, figures, actions.
 
 import { button, copyButton, el, icon, iconButton } from "./dom.js";
-import { count, percent, rate, seconds } from "./format.js";
+import { count, percent, rate, seconds, sentence } from "./format.js";
 import { codeBlock, render } from "./markdown.js";
 import { TokenView } from "./tokens.js";
 
@@ -129,7 +129,7 @@ export class MessageView {
       return `The context of ${count(state.full.size)} tokens is full.${advice}`;
     }
     const empty = !node.content && !node.reasoning && !node.toolCalls?.length;
-    return node.error ?? FINISH_NOTES[node.finish] ?? (empty ? "The answer is empty." : null);
+    return (node.error === undefined ? null : sentence(node.error)) ?? FINISH_NOTES[node.finish] ?? (empty ? "The answer is empty." : null);
   }
 
   /** Buttons of the note: label, icon, function. */

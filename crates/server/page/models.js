@@ -31,6 +31,9 @@ function generates(model) {
   return !able || able.includes("chat") || able.includes("completion");
 }
 
+/** Model whose dispatch table is shown: the selected one, or the first if none generates text. */
+export const inspected = () => selected() ?? models[0] ?? null;
+
 /** Models that generate text; an embedding or speech model cannot chat. */
 export const generators = () => models.filter(generates);
 

@@ -10,10 +10,13 @@ function element(tag, attributes, ...children) {
 function typeOf(schema) {
   if (schema.$ref) return schema.$ref.split("/").pop();
   const options = schema.oneOf ?? schema.anyOf;
-  if (options) return options.map(typeOf).filter((type) => type !== "null").join(" or ");
+  if (options) return options.map(typeOf).filter((type) => type !== "").join(" or ");
   const type = [].concat(schema.type ?? "any").filter((name) => name !== "null").join(" or ");
   return type === "array" ? `list of ${typeOf(schema.items ?? {})}` : type;
 }
+
+/** Text with names between backticks as code. */
+const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
 
 function fields(schemas, body) {
   const rows = [];
@@ -23,11 +26,11 @@ function fields(schemas, body) {
       rows.push(element("tr", {},
         element("th", { scope: "row" }, element("code", {}, name)),
         element("td", {}, typeOf(field)),
-        element("td", {}, field.description ?? "")));
+        element("td", {}, ...withCode(field.description ?? ""))));
     }
   }
   const head = ["field", "type", "meaning"].map((text) => element("th", { scope: "col" }, text));
-  return element("div", { class: "table-scroll" },
+  return element("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": "Fields" },
     element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)));
 }
 

@@ -69,12 +69,12 @@ export class TableView {
     this.element = el("div", { class: "page" },
       el("div", { class: "page-head" }, el("h2", { text: "Dispatch table" }), this.title, el("span", { class: "grow" }), this.tabs, this.measure),
       this.message, this.content);
-    models.changes.addEventListener("change", () => { if (this.#unsubscribe && models.selected()?.id !== this.#model) this.load(); });
+    models.changes.addEventListener("change", () => { if (this.#unsubscribe && models.inspected()?.id !== this.#model) this.load(); });
   }
 
   show() {
     this.#unsubscribe ??= feed.subscribe(() => this.#drawLive());
-    if (models.selected() && models.selected().id !== this.#model) this.load();
+    if (models.inspected() && models.inspected().id !== this.#model) this.load();
   }
 
   hide() {
@@ -84,7 +84,7 @@ export class TableView {
 
   /** Loads the table of the selected model. `time` measures one pass. */
   async load(time = false) {
-    const model = models.selected()?.id;
+    const model = models.inspected()?.id;
     if (!model) return;
     this.#controller?.abort();
     const controller = new AbortController();

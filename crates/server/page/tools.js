@@ -7,7 +7,8 @@ function findError(source) {
   let at = 0;
   const fail = (expected) => {
     const lines = source.slice(0, at).split("\n");
-    const found = at < source.length ? JSON.stringify(String.fromCodePoint(source.codePointAt(at))) : "the end";
+    const char = String.fromCodePoint(source.codePointAt(at) ?? 0);
+    const found = at >= source.length ? "the end" : char === '"' ? "a quote" : char < " " ? JSON.stringify(char) : `"${char}"`;
     throw new Error(`line ${lines.length}, column ${lines.at(-1).length + 1}: expected ${expected}, got ${found}`);
   };
   const space = () => { while (/[ \t\r\n]/.test(source[at] ?? "")) at += 1; };
@@ -21,7 +22,7 @@ function findError(source) {
     at += 1;
     token(/(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[\da-fA-F]{4})*/y);
     if (source[at] === "\\") fail("a valid escape sequence");
-    if (source[at] !== '"') fail("the end of the text (\")");
+    if (source[at] !== '"') fail("a quote at the end of the text");
     at += 1;
   };
   const members = (end, member) => {
@@ -43,7 +44,7 @@ function findError(source) {
     if (source[at] === "[") return members("]", value);
     if (source[at] === "{") {
       return members("}", () => {
-        if (source[at] !== '"') fail('a name in quotes (")');
+        if (source[at] !== '"') fail("a name in quotes");
         string();
         space();
         if (source[at] !== ":") fail('":"');

@@ -319,6 +319,9 @@ async function modelSelector() {
   const empty = await openPrepared(none);
   await empty.shows("No model of this server generates text (embedder: embeddings; whisper: transcription)");
   check(await empty.tab.$eval("#composer-input", (node) => node.disabled) && await empty.tab.$eval("#model", (node) => node.disabled && node.textContent === "No model"), "without a model that generates text, the page says so");
+  const table = empty.tab.waitForRequest((request) => request.url().includes("table?model=embedder"));
+  await empty.tab.click("#tab-table");
+  check(await table !== null, "the dispatch table is that of the first model");
   await empty.close();
 }
 

@@ -155,11 +155,11 @@ equal(looks.slice(0, -1).every((look) => look === "source") && looks.at(-1) === 
 
 for (const [source, message] of [
   ['[{"name": "f"},]', 'line 1, column 16: expected a value, got "]"'],
-  ['[{"name": "f"\n "x": 1}]', 'line 2, column 2: expected "," or "}", got "\\""'],
-  ['[{name: "f"}]', 'line 1, column 3: expected a name in quotes ("), got "n"'],
-  ['[{"name" "f"}]', 'line 1, column 10: expected ":", got "\\""'],
-  ['[{"name": "f}]', 'line 1, column 15: expected the end of the text ("), got the end'],
-  ['["\\x"]', 'line 1, column 3: expected a valid escape sequence, got "\\\\"'],
+  ['[{"name": "f"\n "x": 1}]', 'line 2, column 2: expected "," or "}", got a quote'],
+  ['[{name: "f"}]', 'line 1, column 3: expected a name in quotes, got "n"'],
+  ['[{"name" "f"}]', 'line 1, column 10: expected ":", got a quote'],
+  ['[{"name": "f}]', 'line 1, column 15: expected a quote at the end of the text, got the end'],
+  ['["\\x"]', 'line 1, column 3: expected a valid escape sequence, got "\\"'],
   ['[01]', 'line 1, column 3: expected "," or "]", got "1"'],
   ['[] []', 'line 1, column 4: expected the end, got "["'],
   ['{"name": "f"}', "expected a JSON array of tools, got an object"],
