@@ -25,10 +25,10 @@ const browser = await puppeteer.launch({ executablePath: process.env.CHROMIUM ??
 const page = await browser.newPage();
 page.setDefaultTimeout(180_000);
 
-async function picture(name, viewport, theme) {
+async function picture(name, viewport, theme, end = true) {
   await page.setViewport(viewport);
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
-  await page.evaluate(() => { document.activeElement?.blur(); document.querySelector(".thread-scroll").scrollTop = 1e6; });
+  await page.evaluate((top) => { document.activeElement?.blur(); document.querySelector(".thread-scroll").scrollTop = top; }, end ? 1e6 : 0);
   await page.mouse.move(0, 0);
   // Transitions of the layout end.
   await new Promise((done) => setTimeout(done, 600));
@@ -49,7 +49,7 @@ for (const [i, message] of MESSAGES.entries()) {
 }
 await picture("serve-chat", DESKTOP, "light");
 await picture("serve-chat-dark", DESKTOP, "dark");
-await picture("serve-phone", PHONE, "light");
+await picture("serve-phone", PHONE, "light", false);
 
 await page.setViewport(DESKTOP);
 await page.click("#tab-table");
