@@ -189,9 +189,10 @@ fn description(arg: &Arg) -> String {
 }
 
 fn chat_commands() -> String {
-    let rows = COMMANDS.map(|(command, text)| [format!("`{command}`"), text.to_string()]);
-    let table = table(["command", "description"], &rows);
-    format!("## Chat commands\n\n{table}\n{KEYS}\n")
+    let row = |(name, text): (&str, &str)| [format!("`{name}`"), text.to_string()];
+    let commands = table(["command", "description"], &COMMANDS.map(row));
+    let keys = table(["key", "effect"], &KEYS.map(row));
+    format!("## Chat commands\n\n{commands}\n{keys}")
 }
 
 fn list<'a>(heading: &str, names: impl Iterator<Item = &'a str>) -> String {

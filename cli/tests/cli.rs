@@ -16,6 +16,8 @@ mod not_finite;
 mod perplexity;
 #[path = "cli/rerank.rs"]
 mod rerank;
+#[path = "cli/rm.rs"]
+mod rm;
 #[path = "cli/speech_model.rs"]
 mod speech_model;
 #[path = "cli/structure.rs"]

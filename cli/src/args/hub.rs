@@ -18,6 +18,20 @@ pub(crate) struct HubArg {
 }
 
 impl HubArg {
+    /// Whether the option is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.hf_repo.is_some()
+    }
+
+    /// Returns the local path of a model whose name is given by position.
+    pub(crate) fn locate_named(
+        &self,
+        model: &HubModel,
+        report: fn(&str),
+    ) -> Result<PathBuf, Failure> {
+        hub::locate(model, Access::new(self.offline), report)
+    }
+
     /// Returns the local path of the model, downloaded if needed, or `None` if the option is absent.
     pub(crate) fn locate(&self, report: fn(&str)) -> Result<Option<PathBuf>, Failure> {
         let model = self.hf_repo.as_ref();

@@ -21,7 +21,7 @@ pub(crate) use hooks::HookArgs;
 pub(crate) use hub::SHORT_OPTIONS;
 pub(crate) use hub::expand_short_options;
 pub(crate) use load_options::LoadOptionArgs as DeviceArgs;
-pub(crate) use model::{FileArg, ModelArg, source_name};
+pub(crate) use model::{FileArg, ModelArg, NameArg, source_name};
 pub(crate) use prompt::PromptArgs;
 pub(crate) use sampling::{OverflowArgs, SamplingArgs};
 pub(crate) use structure::{SpeculationArgs, StructureArgs};

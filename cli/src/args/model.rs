@@ -1,7 +1,7 @@
 //! Options that name a model: a file, a model on the Hub, or the built-in model.
 
 use super::hub::HubArg;
-use crate::hub;
+use crate::hub::{self, HubModel};
 use crate::output::{Failure, terminal};
 use clap::Args;
 use std::path::PathBuf;
@@ -32,6 +32,34 @@ pub(crate) struct FileArg {
     file: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArg,
+}
+
+/// A model, given by position or by options: a file or a name on the Hub.
+#[derive(Args, Debug)]
+pub(crate) struct NameArg {
+    /// Model: a GGUF file, a safetensors file, a model folder, or a name on the Hugging Face Hub
+    #[arg(value_name = "FILE|ORG/REPO[:QUANT]", conflicts_with_all = ["model", "hf_repo"])]
+    name: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArg,
+}
+
+impl NameArg {
+    /// Whether a model is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.name.is_some() || self.model.model.is_some() || self.model.hub.is_given()
+    }
+
+    /// Returns the model, downloaded if needed. `report` receives messages about the download.
+    pub(crate) fn source(&self, report: fn(&str)) -> Result<Source, Failure> {
+        let Some(name) = &self.name else {
+            return self.model.source(report);
+        };
+        Ok(Source::Path(match HubModel::of_argument(name) {
+            Some(model) => self.model.hub.locate_named(&model, report)?,
+            None => name.clone(),
+        }))
+    }
 }
 
 impl ModelArg {

@@ -9,14 +9,17 @@ mod devices;
 mod embed;
 mod inspect;
 mod lens;
+mod list;
 mod logits;
 mod perplexity;
 mod probe;
 mod pull;
 mod quantize;
 mod rerank;
+mod rm;
 mod run;
 mod serve;
+mod show;
 mod table;
 mod tokenize;
 mod trace;
@@ -33,14 +36,17 @@ use devices::DevicesArgs;
 use embed::EmbedArgs;
 use inspect::InspectArgs;
 use lens::LensArgs;
+use list::ListArgs;
 use logits::LogitsArgs;
 use perplexity::PerplexityArgs;
 use probe::ProbeArgs;
 use pull::PullArgs;
 use quantize::QuantizeArgs;
 use rerank::RerankArgs;
+use rm::RmArgs;
 use run::RunArgs;
 use serve::ServeArgs;
+use show::ShowArgs;
 use table::TableArgs;
 use tokenize::{DetokenizeArgs, TokenizeArgs};
 use trace::TraceArgs;
@@ -102,6 +108,12 @@ pub(crate) enum Command {
     Tune(TuneArgs),
     /// Download a model from the Hugging Face Hub and print its path
     Pull(PullArgs),
+    /// List the downloaded models
+    List(ListArgs),
+    /// Show a summary of a model
+    Show(ShowArgs),
+    /// Delete downloaded models
+    Rm(RmArgs),
     /// Quantize a model
     Quantize(QuantizeArgs),
     /// Convert between safetensors, GGUF and ggml
@@ -143,6 +155,9 @@ impl Cli {
             Some(Command::Trace(args)) => trace::run(args),
             Some(Command::Tune(args)) => tune::run(args),
             Some(Command::Pull(args)) => pull::run(args),
+            Some(Command::List(args)) => list::run(args),
+            Some(Command::Show(args)) => show::run(args),
+            Some(Command::Rm(args)) => rm::run(args),
             Some(Command::Quantize(args)) => quantize::run(args),
             Some(Command::Convert(args)) => convert::run(args),
         }

@@ -29,10 +29,7 @@ pub(super) struct Cache {
 impl Cache {
     /// Returns the cache folder of a model, which may not exist.
     pub(super) fn of(repo: &str) -> Result<Self, Failure> {
-        let root = match path_from_env("HF_HUB_CACHE") {
-            Some(folder) => folder,
-            None => home()?.join("hub"),
-        };
+        let root = root()?;
         let model = hf_hub::Repo::model(repo.to_string());
         let name = model.folder_name();
         Ok(Self {
@@ -41,6 +38,24 @@ impl Cache {
             locks: root.join(".locks").join(name),
             layout: hf_hub::Cache::new(root).repo(model),
         })
+    }
+
+    /// Returns the cache folders of all models, sorted by name. None if there is no cache.
+    pub(super) fn all() -> Result<Vec<Self>, Failure> {
+        let root = root()?;
+        let fail = |cause| Failure::file("list", &root, cause);
+        let entries = match fs::read_dir(&root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(fail(error)),
+        };
+        let mut repos = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(fail)?.file_name();
+            repos.extend(name.to_str().and_then(repo_of_folder));
+        }
+        repos.sort();
+        repos.iter().map(|repo| Self::of(repo)).collect()
     }
 
     /// `ORG/REPO`.
@@ -91,39 +106,61 @@ impl Cache {
             .map_err(|cause| Failure::file("write", &path, cause))
     }
 
+    /// Folder of complete and partial blobs.
+    pub(super) fn blobs(&self) -> PathBuf {
+        self.folder.join("blobs")
+    }
+
+    /// Folder of all snapshots.
+    pub(super) fn snapshots(&self) -> PathBuf {
+        self.folder.join("snapshots")
+    }
+
     fn reference(&self) -> PathBuf {
         self.folder.join("refs").join(BRANCH)
     }
 
     /// Returns the names of the existing files of a commit.
     pub(super) fn names(&self, commit: &str) -> Result<Vec<String>, Failure> {
+        let folder = self.snapshot(commit);
         let mut names = Vec::new();
-        let mut folders = vec![(self.snapshot(commit), String::new())];
-        while let Some((folder, below)) = folders.pop() {
-            let fail = |cause| Failure::file("list", &folder, cause);
-            for entry in fs::read_dir(&folder).map_err(fail)? {
-                let entry = entry.map_err(fail)?;
-                let name = format!("{below}{}", entry.file_name().to_string_lossy());
-                if entry.file_type().map_err(fail)?.is_dir() {
-                    folders.push((entry.path(), format!("{name}/")));
-                } else if entry.path().exists() {
-                    names.push(name);
-                }
+        for path in files_below(&folder)? {
+            if path.exists() {
+                let name = path.strip_prefix(&folder).unwrap_or(&path);
+                let parts = name.iter().map(|part| part.to_string_lossy());
+                names.push(parts.collect::<Vec<_>>().join("/"));
             }
         }
         names.sort();
         Ok(names)
     }
 
+    /// Locks a blob without waiting; `None` if another process holds the lock.
+    pub(super) fn try_lock(&self, etag: &str) -> Result<Option<File>, Failure> {
+        let (path, file) = self.open_lock(etag)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(cause)) => Err(Failure::file("lock", &path, cause)),
+        }
+    }
+
+    fn open_lock(&self, etag: &str) -> Result<(PathBuf, File), Failure> {
+        let path = self.locks.join(format!("{etag}.lock"));
+        create_folder_of(&path)?;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false);
+        match options.open(&path) {
+            Ok(file) => Ok((path, file)),
+            Err(cause) => Err(Failure::file("lock", &path, cause)),
+        }
+    }
+
     /// Locks a blob against other processes, including Python. Calls `on_wait` before it blocks. Dropping
     /// the file or the end of the process releases the lock.
     pub(super) fn lock(&self, etag: &str, on_wait: impl FnOnce()) -> Result<File, Failure> {
-        let path = self.locks.join(format!("{etag}.lock"));
-        create_folder_of(&path)?;
+        let (path, file) = self.open_lock(etag)?;
         let fail = |cause| Failure::file("lock", &path, cause);
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false);
-        let file = options.open(&path).map_err(fail)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -192,8 +229,37 @@ pub(crate) fn repo_of(snapshot: &Path) -> Option<String> {
     let snapshots = snapshot.parent()?;
     let model = snapshots.parent()?.file_name()?.to_str()?;
     let named = snapshots.file_name()? == "snapshots";
-    let repo = model.strip_prefix("models--").filter(|_| named)?;
-    Some(repo.replace("--", "/"))
+    repo_of_folder(model).filter(|_| named)
+}
+
+/// Returns `ORG/REPO` of `models--ORG--REPO`.
+fn repo_of_folder(name: &str) -> Option<String> {
+    Some(name.strip_prefix("models--")?.replace("--", "/"))
+}
+
+/// Returns the files and links below a folder. Links to folders are not followed.
+pub(super) fn files_below(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let fail = |cause| Failure::file("list", &folder, cause);
+        for entry in fs::read_dir(&folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            match entry.file_type().map_err(fail)?.is_dir() {
+                true => folders.push(entry.path()),
+                false => files.push(entry.path()),
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the folder of all models.
+pub(crate) fn root() -> Result<PathBuf, Failure> {
+    match path_from_env("HF_HUB_CACHE") {
+        Some(folder) => Ok(folder),
+        None => Ok(home()?.join("hub")),
+    }
 }
 
 /// Whether this is a commit hash. It is used as a folder name.

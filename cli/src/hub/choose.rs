@@ -1,10 +1,19 @@
 //! Selects the files of a model to download.
 
+use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 /// Default quantizations, in order of preference.
 const PREFERRED: [&str; 2] = ["Q4_K_M", "Q8_0"];
+
+/// A quantization as a word of a file name.
+static QUANTIZATION: LazyLock<Regex> = LazyLock::new(|| {
+    let names = r"(?:UD-)?I?Q[1-8](?:_[0-9A-Z]{1,3})+|TQ[12]_0|I2_S|MXFP4(?:_MOE)?|BF16|F16|F32";
+    let word = format!("(?i)(?:^|[^0-9A-Z])({names})(?:[^0-9A-Z_]|$)");
+    Regex::new(&word).expect("a valid pattern")
+});
 
 /// Files that loading safetensors needs in addition to the weights.
 const COMPANIONS: [&str; 9] = [
@@ -73,6 +82,37 @@ pub(super) fn choose(names: &[String], file_or_quant: Option<&str>) -> Result<Se
         Some(name) => Ok(Selection::parts(with_other_parts(name, names)?)),
         None => safetensors(names),
     }
+}
+
+/// Returns the complete models of a listing: for GGUF files with the quantization that selects the file,
+/// otherwise its name.
+pub(super) fn models(names: &[String]) -> Vec<(Option<String>, Selection)> {
+    let files: BTreeSet<String> = names.iter().filter_map(|name| first_part(name)).collect();
+    let files = files.iter().filter(|name| !name.contains("mmproj"));
+    let ggufs: Vec<_> = files
+        .filter_map(|file| {
+            let selection = Selection::parts(with_other_parts(file, names).ok()?);
+            let selects = |quant: &&str| {
+                choose(names, Some(quant)).is_ok_and(|selected| selected == selection)
+            };
+            let label = quantization(file).filter(selects).unwrap_or(file);
+            Some((Some(label.to_string()), selection))
+        })
+        .collect();
+    if !ggufs.is_empty() {
+        return ggufs;
+    }
+    let folder = safetensors(names).ok();
+    folder
+        .map(|selection| (None, selection))
+        .into_iter()
+        .collect()
+}
+
+/// Returns the quantization in the name of a file: `m-Q4_K_M.gguf` has `Q4_K_M`.
+pub(crate) fn quantization(name: &str) -> Option<&str> {
+    let found = QUANTIZATION.captures_iter(name).last()?;
+    found.get(1).map(|found| found.as_str())
 }
 
 /// Returns the shards of an index, which must be in the listing. Otherwise the index is outdated, and the
@@ -265,6 +305,59 @@ mod tests {
             let error = choose(&names(&files), Some(none)).expect_err("not a word of a name");
             assert!(error.contains("m-Q4_K_M.gguf"), "{error}");
         }
+    }
+
+    #[test]
+    fn finds_the_quantization_in_a_file_name() {
+        for (name, expected) in [
+            ("gemma-3-1b-it-Q4_K_M.gguf", Some("Q4_K_M")),
+            ("smollm2-360m-instruct-q8_0.gguf", Some("q8_0")),
+            ("SmolLM2-135M-Instruct.Q4_1.gguf", Some("Q4_1")),
+            ("m_iq3_xxs.gguf", Some("iq3_xxs")),
+            ("UD-Q2_K_XL/m-00001-of-00002.gguf", Some("UD-Q2_K_XL")),
+            ("m-F16/m-Q6_K-00001-of-00003.gguf", Some("Q6_K")),
+            ("gpt-oss-20b-mxfp4.gguf", Some("mxfp4")),
+            ("ggml-model-i2_s.gguf", Some("i2_s")),
+            ("model.gguf", None),
+            ("Q4.gguf", None),
+        ] {
+            assert_eq!(quantization(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn lists_models_by_names_that_select_them() {
+        let labels = |files: &[&str]| {
+            let names = names(files);
+            let models = models(&names).into_iter();
+            let opens = |label: &Option<String>, selection: &Selection| {
+                choose(&names, label.as_deref()).as_ref() == Ok(selection)
+            };
+            let labels = models.map(|(label, selection)| {
+                assert!(opens(&label, &selection), "{label:?}");
+                label
+            });
+            labels.collect::<Vec<_>>()
+        };
+        let some = |label: &str| Some(label.to_string());
+        let ggufs = [
+            "a-Q8_0.gguf",
+            "b-Q8_0.gguf",
+            "c.gguf",
+            "d-F16-00001-of-00002.gguf",
+            "d-F16-00002-of-00002.gguf",
+            "e-Q4_0-00001-of-00002.gguf",
+            "mmproj-F32.gguf",
+        ];
+        let expected = [
+            some("Q8_0"),
+            some("b-Q8_0.gguf"),
+            some("c.gguf"),
+            some("F16"),
+        ];
+        assert_eq!(labels(&ggufs), expected);
+        assert_eq!(labels(&["config.json", "model.safetensors"]), [None]);
+        assert_eq!(labels(&["config.json"]), []);
     }
 
     #[test]

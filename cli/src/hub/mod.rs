@@ -7,7 +7,9 @@
 mod cache;
 mod choose;
 mod download;
+mod remove;
 mod server;
+mod stored;
 
 use crate::output::Failure;
 use cache::Cache;
@@ -17,10 +19,16 @@ use server::{RequestError, Server};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub(crate) use cache::repo_of;
+pub(crate) use cache::{repo_of, root};
+pub(crate) use choose::quantization;
+pub(crate) use remove::{Removal, remove_incomplete};
+pub(crate) use stored::{StoredModel, models, path};
 
 /// Maximum size of a shard index in bytes.
 const INDEX_BYTES_MAX: u64 = 16 << 20;
+
+/// Extensions of model files.
+const MODEL_EXTENSIONS: [&str; 3] = ["gguf", "safetensors", "bin"];
 
 /// A model name: `ORG/REPO` or `ORG/REPO:FILE-OR-QUANT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +46,20 @@ impl HubModel {
             Some(name) => format!("{}:{name}", self.repo),
             None => self.repo.clone(),
         }
+    }
+}
+
+impl HubModel {
+    /// Returns the model if an argument is its name: a path that exists, or the name of a model file, is
+    /// not.
+    pub(crate) fn of_argument(argument: &Path) -> Option<Self> {
+        let is_file = argument
+            .extension()
+            .is_some_and(|extension| MODEL_EXTENSIONS.iter().any(|other| extension == *other));
+        if is_file || argument.exists() {
+            return None;
+        }
+        argument.to_str()?.parse().ok()
     }
 }
 
@@ -187,6 +209,24 @@ fn fetch_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn existing_paths_and_model_files_are_not_names() {
+        let name = |text: &str| HubModel::of_argument(Path::new(text)).map(|model| model.name());
+        for text in ["org/model", "org/Model-1.5:Q4_K_M"] {
+            assert_eq!(name(text).as_deref(), Some(text));
+        }
+        // The tests run in the folder of the crate.
+        for text in [
+            "src/hub",
+            "models/m.gguf",
+            "./org/model",
+            "model",
+            "/org/model",
+        ] {
+            assert_eq!(name(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn parses_model_names() {

@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use super::terminal;
+use super::wrap::Wrapper;
 use std::ops::ControlFlow;
 use tabla::{Finish, Piece, Stats};
 
@@ -34,6 +35,8 @@ pub(crate) struct AnswerWriter {
     pub(crate) tokens: Vec<u32>,
     /// Whether the last line has no line end.
     mid_line: bool,
+    /// Breaks lines; terminals only.
+    wrapper: Option<Wrapper>,
     failure: Option<Failure>,
 }
 
@@ -49,8 +52,15 @@ impl AnswerWriter {
             text: String::new(),
             tokens: Vec::new(),
             mid_line: false,
+            wrapper: None,
             failure: None,
         }
+    }
+
+    /// Breaks lines between words at the width of the terminal. Files and pipes are unchanged.
+    pub(crate) fn wrap_words(mut self) -> Self {
+        self.wrapper = (self.sink == Sink::Terminal).then(Wrapper::default);
+        self
     }
 
     /// Writes a generated piece.
@@ -72,7 +82,9 @@ impl AnswerWriter {
 
     /// Writes an escape sequence.
     pub(crate) fn write_escape(&mut self, escape: &str) -> ControlFlow<()> {
-        self.flow(terminal::write(escape))
+        let held = self.wrapper.as_mut().map(Wrapper::flush);
+        let held = held.unwrap_or_default();
+        self.flow(terminal::write(&held).and_then(|()| terminal::write(escape)))
     }
 
     /// Stores an error for [`Self::finish`].
@@ -95,11 +107,20 @@ impl AnswerWriter {
                 self.text.push_str(text);
                 return Ok(());
             }
-            Sink::Terminal => terminal::write(&terminal::printable(text))?,
+            Sink::Terminal => self.write_to_terminal(&terminal::printable(text))?,
             Sink::Pipe => terminal::write(text)?,
         }
         self.mid_line = !text.ends_with('\n');
         terminal::flush()
+    }
+
+    fn write_to_terminal(&mut self, text: &str) -> Result<(), Failure> {
+        let Some(wrapper) = &mut self.wrapper else {
+            return terminal::write(text);
+        };
+        // The user may have changed the size of the window.
+        wrapper.set_columns(terminal::stdout_columns());
+        terminal::write(&wrapper.push(text))
     }
 
     /// Whether the last line of a pipe has no line end and standard error may go to the same log.
@@ -111,6 +132,9 @@ impl AnswerWriter {
     pub(crate) fn finish(&mut self, stats: tabla::Result<Stats>) -> Result<Stats, Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
+        }
+        if let Some(wrapper) = &mut self.wrapper {
+            terminal::write(&wrapper.flush())?;
         }
         if self.mid_line && self.sink == Sink::Terminal {
             terminal::line("")?;

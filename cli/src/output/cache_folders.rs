@@ -17,6 +17,11 @@ pub(crate) fn kernels() -> Option<PathBuf> {
     Some(folder()?.join("tabla").join("kernels"))
 }
 
+/// Returns the file of the lines that were entered in chats.
+pub(crate) fn chat_history() -> Option<PathBuf> {
+    Some(folder()?.join("tabla").join("chat_history"))
+}
+
 /// Returns the path in an environment variable; `None` if unset or empty.
 pub(crate) fn path_from_env(name: &str) -> Option<PathBuf> {
     let value = std::env::var_os(name)?;

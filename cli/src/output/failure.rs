@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     },
     /// Invalid arguments.
     Usage(String),
+    /// Missing arguments, and lines that explain them.
+    UsageWithHelp { message: String, help: Vec<String> },
     /// The user pressed Ctrl-C.
     Interrupted,
     /// The reader of standard output closed the pipe. Not an error.

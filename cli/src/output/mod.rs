@@ -7,5 +7,6 @@ pub(crate) mod npy;
 pub(crate) mod report;
 pub(crate) mod terminal;
 pub(crate) mod warnings;
+pub(crate) mod wrap;
 
 pub(crate) use failure::Failure;

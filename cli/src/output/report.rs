@@ -17,6 +17,13 @@ pub(crate) fn print_failure(failure: &Failure) -> ExitCode {
             print(message, None);
             return ExitCode::from(2);
         }
+        Failure::UsageWithHelp { message, help } => {
+            print(message, None);
+            for line in help {
+                terminal::note(&terminal::one_line(line));
+            }
+            return ExitCode::from(2);
+        }
         Failure::Interrupted => return ExitCode::from(EXIT_INTERRUPTED),
         Failure::Closed => return ExitCode::SUCCESS,
     }

@@ -78,6 +78,18 @@ pub(crate) fn stdout_has_colors() -> bool {
     stdout_is_terminal() && AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
+/// Number of columns of the terminal of standard output; `None` if unknown.
+pub(crate) fn stdout_columns() -> Option<usize> {
+    let (columns, _) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(usize::from(columns.0)).filter(|columns| *columns > 0)
+}
+
+/// Number of columns of the terminal of standard error; `None` if unknown.
+pub(crate) fn stderr_columns() -> Option<usize> {
+    let (columns, _) = terminal_size::terminal_size_of(io::stderr())?;
+    Some(usize::from(columns.0)).filter(|columns| *columns > 0)
+}
+
 /// Whether standard error is a terminal.
 pub(crate) fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()

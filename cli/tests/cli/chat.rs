@@ -1,10 +1,12 @@
 //! Tests of `tabla chat`, with pipes and on a terminal.
 
-use super::{Scratch, check_failure, program, tabla, tabla_with_input};
+use super::{Scratch, architecture, check_failure, program, ran, tabla, tabla_with_input};
 use serde_json::{Value, json};
 use std::io::{BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// A template whose prompt is the contents of all messages.
 const PLAIN: &str = "{% for m in messages %}{{ m.content }} {% endfor %}";
@@ -70,14 +72,15 @@ fn responds_to_one_message_or_to_lines() {
 
 #[test]
 fn rejects_missing_and_invalid_templates() {
-    let none = tabla(&["chat", "--device", "cpu", "-p", "Hi"]);
-    assert_eq!(none.code, Some(1));
-    assert!(
-        none.stderr.contains("has no chat template"),
-        "{}",
-        none.stderr
-    );
-    assert!(none.stderr.contains("chatml"), "{}", none.stderr);
+    let (folder, _) = architecture("llama");
+    let model = folder.join("model.gguf");
+    let model = model.to_str().expect("UTF-8 path");
+    // The model by position or by option.
+    for model in [&[model][..], &["-m", model]] {
+        let args = [&["chat", "--device", "cpu", "-p", "Hi"], model].concat();
+        check_failure(&tabla(&args), "has no chat template");
+        check_failure(&tabla(&args), "chatml");
+    }
     let args = [
         "chat",
         "--device",
@@ -95,6 +98,37 @@ fn rejects_missing_and_invalid_templates() {
     );
     let args = ["chat", "--chat-template-kwargs", "[]"];
     assert_eq!(tabla(&args).code, Some(2));
+}
+
+/// Without a model, the error has commands to continue with.
+#[test]
+fn explains_how_to_chat_without_a_model() {
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    let chat = || {
+        ran(program(&["chat"])
+            .env("HF_HUB_CACHE", cache.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("program starts"))
+    };
+    let none = chat();
+    assert_eq!((none.code, none.stdout.len()), (Some(2), 0));
+    let commands = |stderr: &str| stderr.matches("tabla chat -hf ").count();
+    assert_eq!(commands(&none.stderr), 3, "{}", none.stderr);
+    assert!(none.stderr.contains("tabla pull"), "{}", none.stderr);
+
+    // Downloaded models come first.
+    let snapshot = cache.path().join("models--org--model/snapshots");
+    let snapshot = snapshot.join("0123456789".repeat(4));
+    std::fs::create_dir_all(&snapshot).expect("writable folder");
+    std::fs::write(snapshot.join("m-Q8_0.gguf"), "GGUF").expect("writable folder");
+    let refs = cache.path().join("models--org--model/refs");
+    std::fs::create_dir_all(&refs).expect("writable folder");
+    std::fs::write(refs.join("main"), "0123456789".repeat(4)).expect("writable folder");
+    let one = chat();
+    let position = |text: &str| one.stderr.find(text).unwrap_or_else(|| panic!("{text}"));
+    assert!(position("tabla chat -hf org/model:Q8_0") < position("Qwen/"));
+    assert_eq!(commands(&one.stderr), 4, "{}", one.stderr);
 }
 
 #[test]
@@ -141,6 +175,10 @@ fn edits_and_regenerates_turns() {
     assert_eq!(none.len(), 2);
     assert_eq!(none[0].0, "user");
     assert_eq!(messages(&saved(&["//help me"]))[0].1, "/help me");
+    assert_eq!(messages(&saved(&["\"\"\"a", "/b\"\"\""]))[0].1, "a\n/b");
+    // Lines after the end of the chat are not read.
+    let ended = tabla_with_input(&CHAT, "/clear\n/bye\n/save no/such/folder.json\n");
+    assert_eq!((ended.text(), ended.stderr.as_str()), ("", ""));
 }
 
 #[test]
@@ -173,7 +211,8 @@ fn continues_a_loaded_chat() {
         &tabla_with_input(&CHAT, "/undo\n"),
         "the chat has no messages",
     );
-    check_failure(&tabla_with_input(&CHAT, "/hlep\n"), "unknown command");
+    check_failure(&tabla_with_input(&CHAT, "/hlep\n"), "did you mean /help?");
+    check_failure(&tabla_with_input(&CHAT, "\"\"\"a\n"), "at its end");
 }
 
 #[test]
@@ -217,27 +256,35 @@ fn saves_reasoning_separately() {
     assert_eq!(reasoning.map(str::trim), Some(ran.text().trim()));
 }
 
-/// A pseudo-terminal with a running chat.
-struct Terminal {
+/// A pseudo-terminal with a running program.
+pub(super) struct Terminal {
     child: std::process::Child,
     seen: std::sync::mpsc::Receiver<u8>,
     text: String,
+    /// Cache folder of the program; `None`: the caller has it.
+    _cache: Option<TempDir>,
 }
 
 impl Terminal {
-    /// Starts the program with `script`, which provides the terminal. `None` if there is no `script`.
+    /// Starts the program on a terminal of 80 columns, with its own cache folder.
     fn new(args: &[&str]) -> Option<Self> {
+        let cache = tempfile::tempdir().expect("a temporary folder");
+        let terminal = Self::with_cache(args, 80, cache.path())?;
+        let _cache = Some(cache);
+        Some(Self { _cache, ..terminal })
+    }
+
+    /// Starts the program with `script`, which provides the terminal. `None` if there is no `script`.
+    pub(super) fn with_cache(args: &[&str], columns: usize, cache: &Path) -> Option<Self> {
         let tabla = program(args);
         let quoted = std::iter::once(tabla.get_program()).chain(tabla.get_args());
         let quoted = quoted.map(|arg| format!("'{}'", arg.to_str().expect("UTF-8 argument")));
         let quoted: Vec<String> = quoted.collect();
+        let line = format!("stty rows 24 cols {columns}; exec {}", quoted.join(" "));
         let mut command = Command::new("script");
-        command.args(["-q", "-e", "-c", &quoted.join(" "), "/dev/null"]);
-        command.envs(
-            tabla
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
+        command.args(["-q", "-e", "-c", &line, "/dev/null"]);
+        command.env("XDG_CACHE_HOME", cache);
+        command.env("HF_HUB_CACHE", cache.join("hub"));
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let Ok(mut child) = child else {
@@ -256,17 +303,22 @@ impl Terminal {
                 .take_while(|byte| send.send(*byte).is_ok())
                 .for_each(drop);
         });
-        let text = String::new();
-        Some(Self { child, seen, text })
+        let (text, _cache) = (String::new(), None);
+        Some(Self {
+            child,
+            seen,
+            text,
+            _cache,
+        })
     }
 
-    fn write(&mut self, keys: &str) {
+    pub(super) fn write(&mut self, keys: &str) {
         let stdin = self.child.stdin.as_mut().expect("piped stream");
         stdin.write_all(keys.as_bytes()).expect("open stdin");
     }
 
     /// Waits for this output after the previously expected output.
-    fn expect(&mut self, expected: &str) {
+    pub(super) fn expect(&mut self, expected: &str) {
         let mut bytes = Vec::new();
         while !String::from_utf8_lossy(&bytes).contains(expected) {
             let byte = self.seen.recv_timeout(Duration::from_secs(60));
@@ -276,7 +328,14 @@ impl Terminal {
         self.text.push_str(&String::from_utf8_lossy(&bytes));
     }
 
-    fn code(mut self) -> Option<i32> {
+    /// Waits for the next prompt. The editor enables bracketed paste before it, and repeats the prompt
+    /// when it redraws a line.
+    fn prompt(&mut self) {
+        self.expect("\x1b[?2004h");
+        self.expect("> ");
+    }
+
+    pub(super) fn code(mut self) -> Option<i32> {
         self.child.wait().expect("program exits").code()
     }
 }
@@ -300,21 +359,205 @@ fn ctrl_c_stops_the_response_and_then_the_program() {
     let Some(mut terminal) = Terminal::new(&args) else {
         return;
     };
-    terminal.expect("> ");
+    terminal.prompt();
     terminal.write("Once upon a time\r");
     terminal.expect("time");
     // More than a progress bar prints.
     (0..40).for_each(|_| terminal.expect("e"));
     terminal.write("\x03");
-    terminal.expect("> ");
+    terminal.prompt();
     terminal.write("/list\r");
     terminal.expect("  1 user      Once upon a time");
     terminal.expect("  1 assistant");
     terminal.write("/nonsense\r");
     terminal.expect("unknown command");
-    terminal.expect("> ");
+    terminal.prompt();
+    // On an empty line, the second one leaves. A line with text is only cleared.
+    terminal.write("\x03");
+    terminal.expect("press Ctrl-C again");
+    terminal.prompt();
+    terminal.write("/bye\x03");
+    terminal.expect("/bye");
+    terminal.prompt();
+    terminal.write("\x03");
+    terminal.expect("press Ctrl-C again");
+    terminal.prompt();
     terminal.write("\x03");
     assert_eq!(terminal.code(), Some(130));
+}
+
+/// Returns the user messages that a chat has saved after these keys, each sent at a prompt.
+fn typed(keys: &[&str]) -> Option<Vec<String>> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("my chat.json");
+    let path = file.to_str().expect("UTF-8 path");
+    let mut terminal = Terminal::new(&CHAT)?;
+    for keys in keys {
+        terminal.prompt();
+        terminal.write(keys);
+    }
+    // Tab completes the command, the space after it included.
+    terminal.prompt();
+    terminal.write(&format!("/sav\t{path}\r"));
+    // Tab completes the name of the file.
+    terminal.prompt();
+    terminal.write(&format!("/load {}/my\t\r", folder.path().display()));
+    terminal.expect("my chat.json");
+    terminal.prompt();
+    terminal.write("/quit\r");
+    assert_eq!(terminal.code(), Some(0));
+    let text = std::fs::read_to_string(&file).expect("saved file");
+    let saved: Value = serde_json::from_str(&text).expect("valid JSON");
+    let users = messages(&saved).into_iter();
+    let users = users.filter(|(role, _)| role == "user");
+    Some(users.map(|(_, text)| text).collect())
+}
+
+#[test]
+fn keys_edit_messages() {
+    let keys = [
+        "a dog\x03",
+        "a\x1b\rcat\r",
+        "\"\"\"\r/a\rbig\r\"\"\"\r",
+        // Ctrl-C also clears a message of several lines.
+        "\"\"\"a\rb\x03",
+        // A paste with a line break is one message.
+        "\x1b[200~one\ntwo\x1b[201~\r",
+    ];
+    if let Some(messages) = typed(&keys) {
+        assert_eq!(messages, ["a\ncat", "/a\nbig", "one\ntwo"]);
+    }
+}
+
+#[test]
+fn a_chat_recalls_lines_of_earlier_chats() {
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    let history = cache.path().join("tabla/chat_history");
+    let start = |more: &[&str]| {
+        let mut terminal = Terminal::with_cache(&[&CHAT[..], more].concat(), 80, cache.path())?;
+        terminal.prompt();
+        Some(terminal)
+    };
+    let Some(mut first) = start(&[]) else {
+        return;
+    };
+    first.write("Once upon\x1b\ra time\r");
+    first.prompt();
+    first.write("/bye\r");
+    assert_eq!(first.code(), Some(0));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let metadata = history.metadata().expect("a history");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    }
+    let mut second = start(&[]).expect("a terminal");
+    second.write("\x1b[A");
+    second.expect("/bye");
+    second.write("\x1b[A");
+    second.expect("Once upon");
+    second.write("\x03");
+    second.prompt();
+    second.write("\x04");
+    assert_eq!(second.code(), Some(0));
+
+    // Without a history, no line of it is recalled and no line is added.
+    let before = std::fs::read(&history).expect("a history");
+    let mut third = start(&["--no-history"]).expect("a terminal");
+    third.write("\x1b[A/list\r");
+    third.expect("/list");
+    third.prompt();
+    third.write("\x04");
+    assert_eq!(third.code(), Some(0));
+    assert_eq!(std::fs::read(&history).expect("a history"), before);
+
+    // The history is bounded; lines of a pipe are not added.
+    let lines: String = (0..5000).map(|n| format!("line {n}\n")).collect();
+    std::fs::write(&history, format!("#V2\n{lines}")).expect("writable folder");
+    let piped = program(&CHAT)
+        .env("XDG_CACHE_HOME", cache.path())
+        .stdin(Stdio::null())
+        .status();
+    assert!(piped.expect("program starts").success());
+    assert_eq!(
+        std::fs::read(&history).expect("a history").len(),
+        lines.len() + 4
+    );
+    let mut last = start(&[]).expect("a terminal");
+    last.write("/list\r");
+    last.prompt();
+    last.write("/exit\r");
+    assert_eq!(last.code(), Some(0));
+    let text = std::fs::read_to_string(&history).expect("a history");
+    let kept: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!(kept.len(), 1000);
+    assert_eq!((kept[0], kept[999]), ("line 4002", "/exit"));
+}
+
+/// A damaged history is reported and does not end the chat.
+#[test]
+fn a_chat_continues_without_a_history() {
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir_all(cache.path().join("tabla/chat_history")).expect("writable folder");
+    let Some(mut terminal) = Terminal::with_cache(&CHAT, 80, cache.path()) else {
+        return;
+    };
+    terminal.expect("cannot read the chat history");
+    terminal.prompt();
+    terminal.write("/bye\r");
+    assert_eq!(terminal.code(), Some(0));
+}
+
+#[test]
+fn lines_break_between_words_on_a_terminal() {
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    let mut args = CHAT;
+    args[6] = "90";
+    let Some(mut terminal) = Terminal::with_cache(&args, 40, cache.path()) else {
+        return;
+    };
+    let piped = tabla_with_input(&args, "Once upon a time\n");
+    let expected: Vec<&str> = piped.text().split_whitespace().collect();
+    assert!(expected.len() > 30, "{expected:?}");
+    terminal.prompt();
+    terminal.write("Once upon a time\r");
+    terminal.expect("time\u{1b}[?2004l\r\n");
+    terminal.text.clear();
+    terminal.expect("\u{1b}[?2004h");
+    let shown = terminal.text.replace("\u{1b}[?2004h", "");
+    let shown = shown.trim_end();
+    assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), expected);
+    let lengths: Vec<usize> = shown.lines().map(|line| line.trim_end().len()).collect();
+    assert!(
+        lengths.len() > 5 && lengths.iter().all(|length| *length < 40),
+        "{shown:?}"
+    );
+    terminal.expect("> ");
+    terminal.write("\x04");
+    assert_eq!(terminal.code(), Some(0));
+}
+
+#[test]
+fn the_banner_names_the_model() {
+    let args: Vec<&str> = CHAT.into_iter().filter(|arg| *arg != "-q").collect();
+    let Some(mut terminal) = Terminal::new(&args) else {
+        return;
+    };
+    terminal.expect("built-in story model: ");
+    terminal.expect("context ");
+    terminal.expect("/? for commands");
+    terminal.prompt();
+    terminal.write("/?\r");
+    terminal.expect("/help, /?");
+    terminal.prompt();
+    terminal.write("\x04");
+    assert_eq!(terminal.code(), Some(0));
+    let piped = tabla_with_input(&args, "/list\n");
+    assert!(
+        !piped.stderr.contains("/? for commands"),
+        "{}",
+        piped.stderr
+    );
 }
 
 #[test]
@@ -324,12 +567,12 @@ fn reasoning_is_dim_on_a_terminal() {
     let Some(mut terminal) = Terminal::new(&args) else {
         return;
     };
-    terminal.expect("> ");
+    terminal.prompt();
     terminal.write("Once upon a time\r");
     terminal.expect("\x1b[2m");
     terminal.expect("The");
     terminal.expect("\x1b[0m");
-    terminal.expect("> ");
+    terminal.prompt();
     terminal.write("\x04");
     assert_eq!(terminal.code(), Some(0));
 }
@@ -340,15 +583,15 @@ fn edit_starts_with_the_removed_message() {
     let Some(mut terminal) = Terminal::new(&CHAT) else {
         return;
     };
-    terminal.expect("> ");
+    terminal.prompt();
     terminal.write("Once upon\r");
-    terminal.expect("> ");
+    terminal.prompt();
     terminal.write("/edit\r");
     terminal.expect("> Once upon");
     terminal.write(" a time\r");
-    terminal.expect("> ");
+    terminal.prompt();
     terminal.write(&format!("/save {}\r", file.path()));
-    terminal.expect("> ");
+    terminal.prompt();
     terminal.write("\x04");
     assert_eq!(terminal.code(), Some(0));
     let text = std::fs::read_to_string(&file.path).expect("saved file");

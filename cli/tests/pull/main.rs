@@ -1,6 +1,7 @@
-//! Tests of `tabla pull` and `-hf`, with a local server.
+//! Tests of `tabla pull`, `-hf` and the commands for downloaded models, with a local server.
 
 mod hub;
+mod stored;
 
 use hub::{COMMIT, Fault, Hub, Model, REPO, RecordedRequest, bytes, sha256};
 use std::fs;

@@ -1,18 +1,22 @@
 //! `tabla chat`: one response, or a conversation with a message per line. Turns can be removed,
 //! regenerated, saved and loaded.
 
+mod banner;
 pub(crate) mod commands;
+mod editor;
 mod lines;
 mod messages;
+mod no_model;
 mod reply;
 
 use crate::args::{
-    ContextArg, DeviceArgs, HookArgs, ModelArg, OverflowArgs, SamplingArgs, SpeculationArgs,
+    ContextArg, DeviceArgs, HookArgs, NameArg, OverflowArgs, SamplingArgs, SpeculationArgs,
     StructureArgs, text_file,
 };
 use crate::commands::common::open;
 use crate::commands::common::prefill::{check_length, prefill};
 use crate::output::Failure;
+use crate::output::cache_folders;
 use crate::output::report::print_failure;
 use crate::output::terminal;
 use clap::Args;
@@ -21,6 +25,8 @@ use lines::Lines;
 use messages::Messages;
 use reply::{Reply, ReplyForm};
 use serde_json::{Map, Value};
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 use std::path::Path;
 use tabla::text::{
     AdaptedConversation, BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, TemplateChoice,
@@ -28,9 +34,10 @@ use tabla::text::{
 use tabla::{Finish, GenerateOptions, GrammarStart, Overflow, ReasoningMarkers, Session};
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
-    model: ModelArg,
+    model: NameArg,
     /// Message to send; without it, each line of standard input is a message or a command (see /help)
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
@@ -62,6 +69,9 @@ pub(crate) struct ChatArgs {
     /// Print errors only to standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Do not read or write the file with the lines of earlier chats
+    #[arg(long)]
+    no_history: bool,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -84,6 +94,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     } else {
         terminal::note
     };
+    if !args.model.is_given() && args.chat_template.is_none() {
+        return Err(no_model::failure());
+    }
     let source = args.model.source(report_line)?;
     let options = args
         .device
@@ -136,7 +149,11 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
             _ => Ok(()),
         };
     }
-    chat.run()
+    if !args.quiet && io::stdin().is_terminal() && terminal::stdout_is_terminal() {
+        banner::print(&source, chat.session.model().facts());
+    }
+    let history = cache_folders::chat_history().filter(|_| !args.no_history);
+    chat.run(Lines::new(history)?)
 }
 
 /// Selects the template by name, file or source, or the model's default.
@@ -182,8 +199,7 @@ struct Chat<'a> {
 impl Chat<'_> {
     /// Runs each line of standard input. A failed line leaves the messages unchanged. An error ends the
     /// program unless the lines come from a terminal.
-    fn run(&mut self) -> Result<(), Failure> {
-        let mut lines = Lines::new()?;
+    fn run(&mut self, mut lines: Lines) -> Result<(), Failure> {
         let mut initial = String::new();
         loop {
             terminal::release_interrupt();
@@ -196,7 +212,8 @@ impl Chat<'_> {
             }
             let before = self.messages.clone();
             match Command::parse(&line).and_then(|command| self.execute(command)) {
-                Ok(text) => initial = text,
+                Ok(ControlFlow::Continue(text)) => initial = text,
+                Ok(ControlFlow::Break(())) => return Ok(()),
                 Err(failure) => {
                     self.messages = before;
                     match failure {
@@ -211,8 +228,8 @@ impl Chat<'_> {
         }
     }
 
-    /// Runs a command. Returns the initial text of the next line in the editor.
-    fn execute(&mut self, command: Command) -> Result<String, Failure> {
+    /// Runs a command. Returns the initial text of the next line in the editor, or the end of the chat.
+    fn execute(&mut self, command: Command) -> Result<ControlFlow<(), String>, Failure> {
         match command {
             Command::Message(text) => {
                 self.messages.push_user(&text);
@@ -226,7 +243,10 @@ impl Chat<'_> {
                 sampling.seed = sampling.seed.wrapping_add(1);
                 self.respond()?;
             }
-            Command::Help => commands::help().for_each(|line| terminal::note(&line)),
+            Command::Help => {
+                let lines = commands::help(terminal::stderr_columns());
+                lines.for_each(|line| terminal::note(&line));
+            }
             Command::List => {
                 for line in self.messages.lines() {
                     terminal::note(&terminal::one_line(&line));
@@ -234,8 +254,9 @@ impl Chat<'_> {
             }
             Command::System(text) => self.messages.set_system(&text),
             Command::Undo(turn) => drop(self.messages.undo(turn)?),
-            Command::Edit(turn) => return self.messages.undo(turn),
+            Command::Edit(turn) => return Ok(ControlFlow::Continue(self.messages.undo(turn)?)),
             Command::Reset => self.messages.reset(),
+            Command::Exit => return Ok(ControlFlow::Break(())),
             Command::Save(path) => {
                 self.messages.save(&path)?;
                 self.report_file("saved", &path);
@@ -251,7 +272,7 @@ impl Chat<'_> {
                 self.report_file("loaded", &path);
             }
         }
-        Ok(String::new())
+        Ok(ControlFlow::Continue(String::new()))
     }
 
     /// Reports the number of messages that were saved or loaded.

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use tabla::text::{AssistantMessage, ChatParser, MessageDelta, Tokenizer};
 use tabla::{Piece, Stats};
 
-/// Escape sequence and blank line between dim reasoning and content.
-const REASONING_END: &str = "\x1b[0m\n\n";
+/// Blank line between dim reasoning and content.
+const REASONING_END: &str = "\n\n";
 
 /// The parts of a response that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +53,15 @@ enum Style {
 impl<'a> Reply<'a> {
     /// Creates an empty response.
     pub(super) fn new(form: ReplyForm, tokenizer: &'a Tokenizer, stream: ChatParser) -> Self {
+        let writer = AnswerWriter::new(Form::Text);
         Self {
             tokenizer,
             stream,
-            writer: AnswerWriter::new(Form::Text),
+            // Line breaks would change the strings of JSON that is copied from the terminal.
+            writer: match form {
+                ReplyForm::Content => writer,
+                ReplyForm::Raw | ReplyForm::Styled => writer.wrap_words(),
+            },
             form,
             style: Style::Content,
             answer: AssistantMessage::default(),
@@ -87,21 +92,27 @@ impl<'a> Reply<'a> {
                 | MessageDelta::ToolCallArguments(_)
                 | MessageDelta::ToolCallEnd => continue,
             };
-            let escape = match (self.style, style) {
-                (Style::Content, Style::Reasoning) => DIM,
-                (Style::Reasoning, Style::Content) => REASONING_END,
-                _ => "",
-            };
-            self.style = style;
-            if self.writer.write_escape(escape) == ControlFlow::Break(())
-                || self.writer.write_text(text) == ControlFlow::Break(())
-            {
+            if self.write_part(text, style) == ControlFlow::Break(()) {
                 self.collect(parts);
                 return ControlFlow::Break(());
             }
         }
         self.collect(parts);
         ControlFlow::Continue(())
+    }
+
+    fn write_part(&mut self, text: &str, style: Style) -> ControlFlow<()> {
+        let (escape, separator) = match (self.style, style) {
+            (Style::Content, Style::Reasoning) => (DIM, ""),
+            (Style::Reasoning, Style::Content) => (PLAIN, REASONING_END),
+            _ => ("", ""),
+        };
+        self.style = style;
+        if !escape.is_empty() {
+            self.writer.write_escape(escape)?;
+            self.writer.write_text(separator)?;
+        }
+        self.writer.write_text(text)
     }
 
     fn collect(&mut self, parts: Vec<MessageDelta>) {

@@ -1,0 +1,69 @@
+//! The error of a chat without a model: the built-in story model cannot chat.
+
+use crate::hub;
+use crate::output::{Failure, terminal};
+
+/// Small models of supported families, in ascending order of size: name, family and size of the download.
+const EXAMPLES: [(&str, &str, &str); 3] = [
+    (
+        "HuggingFaceTB/SmolLM2-360M-Instruct-GGUF:Q8_0",
+        "SmolLM2 360M",
+        "0.4 GB",
+    ),
+    ("Qwen/Qwen3-0.6B-GGUF:Q8_0", "Qwen3 0.6B", "0.6 GB"),
+    ("ggml-org/gemma-3-1b-it-GGUF:Q4_K_M", "Gemma 3 1B", "0.8 GB"),
+];
+
+/// Maximum number of downloaded models that are listed.
+const STORED_MAX: usize = 5;
+
+/// Returns the error, with the downloaded models and examples of others.
+pub(super) fn failure() -> Failure {
+    // A cache that cannot be read has no models to suggest.
+    let mut stored = hub::models().unwrap_or_default();
+    stored.sort_by_key(|model| std::cmp::Reverse(model.modified));
+    let names: Vec<String> = stored.into_iter().map(|model| model.name).collect();
+    Failure::UsageWithHelp {
+        message: "chat needs a model: the built-in story model cannot chat".to_string(),
+        help: help(&names),
+    }
+}
+
+fn help(stored: &[String]) -> Vec<String> {
+    let mut lines = vec!["Chat with a file:".to_string(), chat("model.gguf")];
+    if !stored.is_empty() {
+        lines.push("Already downloaded (`tabla list` shows all):".to_string());
+        let names = stored.iter().take(STORED_MAX);
+        lines.extend(names.map(|name| chat(&format!("-hf {name}"))));
+    }
+    lines
+        .push("Download a small model on first use, or before with `tabla pull NAME`:".to_string());
+    for (name, family, size) in EXAMPLES {
+        lines.push(format!("  {family}, {size}:"));
+        lines.push(format!("  {}", chat(&format!("-hf {name}"))));
+    }
+    lines
+}
+
+fn chat(model: &str) -> String {
+    format!("  tabla chat {}", terminal::one_line(model))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::HubModel;
+
+    #[test]
+    fn lists_downloaded_models_before_examples() {
+        let stored: Vec<String> = (0..9).map(|n| format!("org/model-{n}:Q8_0")).collect();
+        let lines = help(&stored);
+        let position = |text: &str| lines.iter().position(|line| line.ends_with(text));
+        assert!(position("tabla chat -hf org/model-0:Q8_0") < position(EXAMPLES[0].0));
+        assert_eq!(position("org/model-5:Q8_0"), None);
+        assert!(!help(&[]).iter().any(|line| line.contains("downloaded")));
+        for (name, _, _) in EXAMPLES {
+            assert!(name.parse::<HubModel>().is_ok() && position(name).is_some());
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `tabla show`: a summary of a model in a few lines.
+
+use crate::hub::{self, HubModel};
+use crate::output::{Failure, terminal};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tabla::Source;
+use tabla::format::{Directory, Value};
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    /// Model: a file, a model folder, or the name of a downloaded model
+    #[arg(value_name = "FILE|ORG/REPO[:QUANT]")]
+    model: PathBuf,
+}
+
+pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
+    let path = match HubModel::of_argument(&args.model) {
+        Some(model) => hub::path(&model.name())?,
+        None => args.model.clone(),
+    };
+    let source = Source::Path(path.clone());
+    let directory = tabla::tools::open_directory(&source)?;
+    let templates = tabla::tools::load_chat_templates(&source)?;
+    let template = match tabla::tools::load_tokenizer(&source) {
+        Ok(tokenizer) => templates.default_name(&tokenizer).is_some(),
+        Err(_) => false,
+    };
+    let elements: u64 = directory.tensors.iter().map(|t| t.elements()).sum();
+    let text = |key: &str| text(&directory, key);
+    let architecture = text("general.architecture");
+    let context = architecture
+        .as_ref()
+        .and_then(|name| text(&format!("{name}.context_length")));
+    let rows = [
+        ("name", text("general.name").filter(|name| !name.is_empty())),
+        ("architecture", architecture),
+        ("parameters", Some(terminal::count(elements))),
+        ("quantization", Some(quantization(&path, &directory))),
+        ("context", context.map(|tokens| format!("{tokens} tokens"))),
+        (
+            "chat template",
+            Some(if template { "yes" } else { "no" }.to_string()),
+        ),
+        ("license", text("general.license")),
+        ("size", Some(terminal::bytes(directory.file_bytes()))),
+        ("path", Some(path.to_string_lossy().into_owned())),
+    ];
+    for (label, value) in rows {
+        if let Some(value) = value {
+            let value = terminal::one_line(&value);
+            terminal::line(&format!("{label:<13}  {value}"))?;
+        }
+    }
+    terminal::note(
+        "`tabla inspect` shows the metadata, tensors, tokenizer and memory requirements",
+    );
+    Ok(())
+}
+
+/// Returns a metadata value as text.
+fn text(directory: &Directory, key: &str) -> Option<String> {
+    match directory.metadata.get(key)? {
+        Value::String(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        value => Some(value.to_string()),
+    }
+}
+
+/// Returns the quantization in the file name, otherwise the storage type with the most bytes.
+fn quantization(path: &Path, directory: &Directory) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(name) = hub::quantization(&name) {
+        return name.to_uppercase();
+    }
+    let mut bytes = BTreeMap::new();
+    for tensor in &directory.tensors {
+        *bytes.entry(tensor.dtype.name()).or_insert(0) += tensor.bytes;
+    }
+    let largest = bytes.into_iter().max_by_key(|(_, bytes)| *bytes);
+    largest.map_or("none".to_string(), |(name, _)| name.to_uppercase())
+}
