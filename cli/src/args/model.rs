@@ -57,7 +57,9 @@ impl NameArg {
         };
         Ok(Source::Path(match HubModel::of_argument(name) {
             Some(model) => self.model.hub.locate_named(&model, report)?,
-            None => name.clone(),
+            None if name.exists() || hub::is_model_file(name) => name.clone(),
+            // Neither a file nor a valid name: the error lists similar names.
+            None => hub::path(&name.to_string_lossy())?,
         }))
     }
 }

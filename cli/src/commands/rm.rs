@@ -23,14 +23,14 @@ pub(crate) struct RmArgs {
 }
 
 pub(crate) fn run(args: &RmArgs) -> Result<(), Failure> {
+    // An unknown name is an error before anything is deleted.
+    for name in &args.names {
+        Removal::of(name)?;
+    }
     if !args.names.is_empty() && !args.yes && !io::stdin().is_terminal() {
         return Err(Failure::Usage(
             "standard input is not a terminal: use --yes to delete without asking".to_string(),
         ));
-    }
-    // An unknown name is an error before anything is deleted.
-    for name in &args.names {
-        Removal::of(name)?;
     }
     for name in &args.names {
         // An earlier name may have deleted the last other use of a file.

@@ -1,6 +1,7 @@
 //! `tabla show`: a summary of a model in a few lines.
 
-use crate::hub::{self, HubModel};
+use crate::commands::common::open;
+use crate::hub;
 use crate::output::{Failure, terminal};
 use clap::Args;
 use std::collections::BTreeMap;
@@ -16,16 +17,15 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
-    let path = match HubModel::of_argument(&args.model) {
-        Some(model) => hub::path(&model.name())?,
-        None => args.model.clone(),
+    let path = match args.model.exists() || hub::is_model_file(&args.model) {
+        true => args.model.clone(),
+        false => hub::path(&args.model.to_string_lossy())?,
     };
     let source = Source::Path(path.clone());
     let directory = tabla::tools::open_directory(&source)?;
-    let templates = tabla::tools::load_chat_templates(&source)?;
-    let template = match tabla::tools::load_tokenizer(&source) {
-        Ok(tokenizer) => templates.default_name(&tokenizer).is_some(),
-        Err(_) => false,
+    let template = match open::has_chat_template(&source) {
+        true => "yes",
+        false => "no",
     };
     let elements: u64 = directory.tensors.iter().map(|t| t.elements()).sum();
     let text = |key: &str| text(&directory, key);
@@ -39,10 +39,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
         ("parameters", Some(terminal::count(elements))),
         ("quantization", Some(quantization(&path, &directory))),
         ("context", context.map(|tokens| format!("{tokens} tokens"))),
-        (
-            "chat template",
-            Some(if template { "yes" } else { "no" }.to_string()),
-        ),
+        ("chat template", Some(template.to_string())),
         ("license", text("general.license")),
         ("size", Some(terminal::bytes(directory.file_bytes()))),
         ("path", Some(path.to_string_lossy().into_owned())),

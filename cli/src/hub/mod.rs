@@ -53,14 +53,19 @@ impl HubModel {
     /// Returns the model if an argument is its name: a path that exists, or the name of a model file, is
     /// not.
     pub(crate) fn of_argument(argument: &Path) -> Option<Self> {
-        let is_file = argument
-            .extension()
-            .is_some_and(|extension| MODEL_EXTENSIONS.iter().any(|other| extension == *other));
-        if is_file || argument.exists() {
+        if is_model_file(argument) || argument.exists() {
             return None;
         }
         argument.to_str()?.parse().ok()
     }
+}
+
+/// Whether the path has the extension of a model file.
+pub(crate) fn is_model_file(path: &Path) -> bool {
+    let extension = path.extension();
+    MODEL_EXTENSIONS
+        .iter()
+        .any(|other| extension.is_some_and(|extension| extension == *other))
 }
 
 impl FromStr for HubModel {

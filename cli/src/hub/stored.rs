@@ -110,7 +110,9 @@ pub(super) fn unknown(name: &str) -> Failure {
         true => "`tabla list` lists the models".to_string(),
         false => format!("similar models: {}", similar.join(", ")),
     };
-    Failure::new(format!("model {name} is not in the cache; {hint}"))
+    Failure::new(format!(
+        "{name} is neither a file nor a downloaded model; {hint}"
+    ))
 }
 
 /// Returns the names that are similar to an unknown one, which may lack the organization.

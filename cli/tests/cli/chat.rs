@@ -117,17 +117,21 @@ fn explains_how_to_chat_without_a_model() {
     assert_eq!(commands(&none.stderr), 3, "{}", none.stderr);
     assert!(none.stderr.contains("tabla pull"), "{}", none.stderr);
 
-    // Downloaded models come first.
-    let snapshot = cache.path().join("models--org--model/snapshots");
-    let snapshot = snapshot.join("0123456789".repeat(4));
-    std::fs::create_dir_all(&snapshot).expect("writable folder");
-    std::fs::write(snapshot.join("m-Q8_0.gguf"), "GGUF").expect("writable folder");
-    let refs = cache.path().join("models--org--model/refs");
-    std::fs::create_dir_all(&refs).expect("writable folder");
-    std::fs::write(refs.join("main"), "0123456789".repeat(4)).expect("writable folder");
+    // Downloaded models that can chat come first. The first of these has no template.
+    for name in ["llama", "gpt2"] {
+        let (model, commit) = (architecture(name).0, "0123456789".repeat(4));
+        let folder = cache.path().join(format!("models--org--{name}"));
+        let snapshot = folder.join("snapshots").join(&commit);
+        for folder in [&snapshot, &folder.join("refs")] {
+            std::fs::create_dir_all(folder).expect("writable folder");
+        }
+        std::fs::write(folder.join("refs/main"), &commit).expect("writable folder");
+        let copied = std::fs::copy(model.join("model.gguf"), snapshot.join("m-Q8_0.gguf"));
+        copied.expect("writable folder");
+    }
     let one = chat();
     let position = |text: &str| one.stderr.find(text).unwrap_or_else(|| panic!("{text}"));
-    assert!(position("tabla chat -hf org/model:Q8_0") < position("Qwen/"));
+    assert!(position("tabla chat -hf org/gpt2:Q8_0") < position("Qwen/"));
     assert_eq!(commands(&one.stderr), 4, "{}", one.stderr);
 }
 

@@ -575,6 +575,19 @@ fn commands_accept_hub_models() {
     ];
     let quiet = home.run(&hub, &quiet);
     assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+    // By position, a path that exists is preferred.
+    let chat = |model: &str| {
+        let options = ["-q", "-n", "2", "-p", "a", "--device", "cpu", "--offline"];
+        let mut args = vec!["chat", model, "--chat-template", "chatml"];
+        args.extend(options);
+        let mut command = home.command(&hub.endpoint, &args);
+        ran(command.current_dir(&home.0))
+    };
+    let named = chat("org/model:q8_0");
+    assert_eq!((named.code, named.stderr.as_str()), (Some(0), ""));
+    assert!(!named.stdout.is_empty());
+    fs::create_dir_all(home.0.join("org/model")).expect("writable folder");
+    chat("org/model").check_error(&["org/model: a directory without a model"]);
     let inspect = home.run(&hub, &["inspect", "-hf", REPO]);
     assert_eq!(inspect.code, Some(0), "{}", inspect.stderr);
     let both = home.run(&hub, &["inspect", golden, "-hf", REPO]);

@@ -145,7 +145,12 @@ fn show_summarizes_a_model() {
         by_name.stderr
     );
     home.local(&["show", "org/modle:q8_0"])
-        .check_error(&["not in the cache", "org/model:Q8_0"]);
+        .check_error(&["nor a downloaded model", "org/model:Q8_0"]);
+    // A model without its organization or file is not a name for the server.
+    for command in ["show", "chat"] {
+        home.local(&[command, "model"])
+            .check_error(&["nor a downloaded model", "org/model:Q8_0"]);
+    }
     home.local(&["show", "no/such/file.gguf"])
         .check_error(&["no/such/file.gguf"]);
 }
@@ -167,7 +172,7 @@ fn rm_deletes_one_quantization() {
     let left = home.cached("snapshots").join(COMMIT).join("m-Q4_K_M.gguf");
     assert_eq!(fs::read(left).expect("existing file"), golden());
     home.local(&["rm", "-y", "org/model:q8_0"])
-        .check_error(&["not in the cache", "org/model:Q4_K_M"]);
+        .check_error(&["nor a downloaded model", "org/model:Q4_K_M"]);
 
     // The last model is deleted with its folder. It can be downloaded again.
     home.local(&["rm", "--yes", "org/model:Q4_K_M"]);
@@ -244,7 +249,7 @@ fn rm_deletes_nothing_outside_of_the_cache() {
             .exists()
     );
     home.local(&["rm", "-y", "../outside"])
-        .check_error(&["not in the cache"]);
+        .check_error(&["nor a downloaded model"]);
 }
 
 #[test]

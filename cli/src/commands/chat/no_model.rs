@@ -1,7 +1,9 @@
 //! The error of a chat without a model: the built-in story model cannot chat.
 
+use crate::commands::common::open;
 use crate::hub;
 use crate::output::{Failure, terminal};
+use tabla::Source;
 
 /// Small models of supported families, in ascending order of size: name, family and size of the download.
 const EXAMPLES: [(&str, &str, &str); 3] = [
@@ -14,6 +16,8 @@ const EXAMPLES: [(&str, &str, &str); 3] = [
     ("ggml-org/gemma-3-1b-it-GGUF:Q4_K_M", "Gemma 3 1B", "0.8 GB"),
 ];
 
+/// Maximum number of downloaded models that are opened, to list those that can chat.
+const OPENED_MAX: usize = 20;
 /// Maximum number of downloaded models that are listed.
 const STORED_MAX: usize = 5;
 
@@ -22,6 +26,8 @@ pub(super) fn failure() -> Failure {
     // A cache that cannot be read has no models to suggest.
     let mut stored = hub::models().unwrap_or_default();
     stored.sort_by_key(|model| std::cmp::Reverse(model.modified));
+    stored.truncate(OPENED_MAX);
+    stored.retain(|model| open::has_chat_template(&Source::Path(model.path.clone())));
     let names: Vec<String> = stored.into_iter().map(|model| model.name).collect();
     Failure::UsageWithHelp {
         message: "chat needs a model: the built-in story model cannot chat".to_string(),

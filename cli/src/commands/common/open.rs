@@ -35,6 +35,16 @@ pub(crate) fn model(source: &Source, options: &LoadOptions) -> Result<LoadedMode
     })
 }
 
+/// Whether a model has a chat template, or special tokens that identify a built-in one.
+pub(crate) fn has_chat_template(source: &Source) -> bool {
+    let templates = tabla::tools::load_chat_templates(source);
+    let tokenizer = tabla::tools::load_tokenizer(source);
+    match (templates, tokenizer) {
+        (Ok(templates), Ok(tokenizer)) => templates.default_name(&tokenizer).is_some(),
+        _ => false,
+    }
+}
+
 /// Returns the source of draft tokens. A draft model is loaded with the options of the main model.
 pub(crate) fn speculate(
     args: &SpeculationArgs,
