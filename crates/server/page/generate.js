@@ -27,6 +27,14 @@ export function stop(id) {
   running.get(id)?.controller.abort();
 }
 
+function toolsOf(settings) {
+  try {
+    return parseTools(settings.tools);
+  } catch (error) {
+    throw new Error(`the tools in the settings are not valid: ${error.message}`);
+  }
+}
+
 function samplerFields(settings, mode) {
   const fields = {};
   for (const name of NUMBERS) if (Number.isFinite(settings[name])) fields[name] = settings[name];
@@ -34,7 +42,7 @@ function samplerFields(settings, mode) {
   if (stops.length) fields.stop = stops;
   if (mode === "chat") {
     if (settings.reasoning_effort) fields.reasoning_effort = settings.reasoning_effort;
-    const tools = parseTools(settings.tools);
+    const tools = toolsOf(settings);
     if (tools.length) fields.tools = tools;
   }
   return fields;

@@ -4,7 +4,7 @@
 import { el, mathml } from "./dom.js";
 
 const SOURCE_LIMIT = 20_000;
-const DEPTH_LIMIT = 60;
+const DEPTH_LIMIT = 120;
 
 const table = (list) => new Map(list.trim().split(/\s+/).map((pair) => { const at = pair.indexOf(":"); return [pair.slice(0, at), pair.slice(at + 1)]; }));
 
@@ -55,7 +55,7 @@ const EARLIER_LETTERS = {
 };
 Object.assign(EARLIER_LETTERS, { mathscr: EARLIER_LETTERS.mathcal, Bbb: EARLIER_LETTERS.mathbb });
 const TEXTS = new Set(["text", "textrm", "textnormal", "textup", "mbox", "hbox", "textsf", "textbf", "textit", "texttt"]);
-const ARGUMENT_IGNORED = new Set(["label", "hspace", "vspace", "mspace", "hspace*"]);
+const ARGUMENT_IGNORED = new Set(["label", "hspace", "vspace", "mspace", "hspace*", "color"]);
 const IGNORED = new Set(["nonumber", "notag", "hline", "allowbreak", "limits", "nolimits"]);
 
 const TOKEN = /\\(?:(?:operatorname|hspace|tag)\*|[a-zA-Z]+|[^])|\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?|[^]/gu;
@@ -66,6 +66,9 @@ const mi = (text, attributes = {}) => node("mi", attributes, text);
 const fence = (text, attributes = { stretchy: "false" }) => mo(text, attributes);
 const space = (width) => node("mspace", { width: `${width}em` });
 const row = (children) => (children.length === 1 ? children[0] : node("mrow", {}, ...children));
+
+const CLOSING = /[)\]}⟩⌋⌉|‖!′]/;
+const isSign = (item) => item?.tag === "mo" && "−+±∓".includes(item.children[0]);
 
 /** Replaces the letters and digits of a formula by those of an alphabet. */
 function inAlphabet(item, name) {
@@ -83,9 +86,12 @@ function inAlphabet(item, name) {
 class Parser {
   #tokens;
   #at = 0;
-  #depth = 0;
+  #depth;
 
-  constructor(source) { this.#tokens = source.match(TOKEN) ?? []; }
+  constructor(source, depth = 0) {
+    this.#tokens = source.match(TOKEN) ?? [];
+    this.#depth = depth;
+  }
 
   formula() {
     const rows = this.#rows(null);
@@ -140,9 +146,13 @@ class Parser {
     }))));
   }
 
+  #enter() {
+    if ((this.#depth += 1) > DEPTH_LIMIT) throw new Error("the formula is nested too deeply");
+  }
+
   /** Items with their scripts, up to one of the tokens of `ends` or the end of the formula. */
   #items(ends) {
-    if ((this.#depth += 1) > DEPTH_LIMIT) throw new Error("the formula is nested too deeply");
+    this.#enter();
     const items = [];
     for (;;) {
       const token = this.#peek();
@@ -158,7 +168,10 @@ class Parser {
         items.splice(0, items.length, node("mfrac", {}, row([...items]), row(this.#items(ends))));
         break;
       }
-      items.push(...this.#item());
+      const [item, ...spaces] = this.#item();
+      // A sign after an operator has no space on both sides.
+      if (isSign(item) && items.at(-1)?.tag === "mo" && !CLOSING.test(items.at(-1).children[0])) item.attributes.form = "prefix";
+      if (item) items.push(item, ...spaces);
     }
     this.#depth -= 1;
     return items;
@@ -170,7 +183,7 @@ class Parser {
     const name = token.startsWith("\\") ? token.slice(1) : "";
     const base = token === "^" || token === "_" || token === "'" ? row([]) : this.#atom();
     if (base === null) return [];
-    let limits = SUMS.has(name) || LIMIT_FUNCTIONS.has(name) || name === "operatorname*" || ["underbrace", "overbrace"].includes(name);
+    let limits = SUMS.has(name) || LIMIT_FUNCTIONS.has(name) || ["operatorname*", "mathop", "underbrace", "overbrace"].includes(name);
     let below = null;
     let above = null;
     for (;;) {
@@ -248,7 +261,12 @@ class Parser {
       this.#next();
       return row(items);
     }
-    if (token.startsWith("\\")) return this.#command(token.slice(1), token);
+    if (token.startsWith("\\")) {
+      this.#enter();
+      const item = this.#command(token.slice(1), token);
+      this.#depth -= 1;
+      return item;
+    }
     if (/^\d/.test(token)) return node("mn", {}, token);
     if (token === "~") return space(0.25);
     if (/^[()[\]|]$/.test(token)) return fence(token);
@@ -281,14 +299,14 @@ class Parser {
   #text(name) {
     const kind = { textbf: { class: "math-bold" }, textit: { class: "math-italic" } }[name] ?? {};
     const parts = this.#rawGroup().split(/(?<!\\)\$/);
-    return row(parts.map((part, i) => (i % 2 ? new Parser(part).formula() : node("mtext", kind, part.replace(/\\([%$#&_{} ])/g, "$1").replace(/^ | $/g, "\u00a0")))));
+    return row(parts.map((part, i) => (i % 2 ? new Parser(part, this.#depth).formula() : node("mtext", kind, part.replace(/\\([%$#&_{} ])/g, "$1").replace(/^ | $/g, "\u00a0")))));
   }
 
   /** An upright name. */
   #name() {
     if (this.#peek() !== "{") return this.#argument();
     const source = this.#rawGroup();
-    return /\\[a-zA-Z]/.test(source) ? new Parser(source).formula() : mi(source.replace(/\\[,;:! ]/g, "\u2009"), { mathvariant: "normal" });
+    return /\\[a-zA-Z]/.test(source) ? new Parser(source, this.#depth).formula() : mi(source.replace(/\\[,;:! ]/g, "\u2009"), { mathvariant: "normal" });
   }
 
   #accent(name) {
@@ -309,7 +327,7 @@ class Parser {
       case "sqrt": {
         const index = this.#optional();
         const base = this.#argument();
-        return index === null ? node("msqrt", {}, base) : node("mroot", {}, base, new Parser(index).formula());
+        return index === null ? node("msqrt", {}, base) : node("mroot", {}, base, new Parser(index, this.#depth).formula());
       }
       case "overset": case "stackrel": { const above = this.#argument(); return node("mover", {}, this.#argument(), above); }
       case "underset": { const below = this.#argument(); return node("munder", {}, this.#argument(), below); }
@@ -323,15 +341,14 @@ class Parser {
       case "boxed": case "fbox": return node("mrow", { class: "math-box" }, this.#argument());
       case "phantom": return node("mphantom", {}, this.#argument());
       case "mathop": case "mathbin": case "mathrel": case "mathord": case "mathstrut": return this.#argument();
-      case "color": this.#rawGroup(); return null;
       case "textcolor": this.#rawGroup(); return this.#argument();
       case "tag": return node("mtext", {}, `\u2003(${this.#rawGroup()})`);
-      case "substack": { const rows = new Parser(this.#rawGroup()).#rows(null); return this.#table(rows, "", false); }
+      case "substack": { const rows = new Parser(this.#rawGroup(), this.#depth).#rows(null); return this.#table(rows, "", false); }
       case "xrightarrow": case "xleftarrow": case "xRightarrow": case "xleftrightarrow": {
         const below = this.#optional();
         const arrow = mo(ARROWS[name], { stretchy: "true" });
         const above = node("mpadded", { lspace: "0.5em", width: "+1em" }, this.#argument());
-        return below === null ? node("mover", {}, arrow, above) : node("munderover", {}, arrow, new Parser(below).formula(), above);
+        return below === null ? node("mover", {}, arrow, above) : node("munderover", {}, arrow, new Parser(below, this.#depth).formula(), above);
       }
       default: return null;
     }

@@ -382,7 +382,7 @@ async function formulas() {
   console.log("---- formulas, tools, reference");
   const state = { models: [{ ...CHAT, id: "writer" }] };
   state.chat = () => ({ text: "It costs $5 and $6, and \\(x^2\\) is\n\n\\[ \\frac{a}{b} = \\foo \\]\n\n`\\(y\\)` \\(\\text{<img src=x onerror=alert(1)>}\\) $$\\frac{a}$$" });
-  const { tab, say, ended, close } = await openPrepared(state);
+  const { tab, say, ended, texts, shows, close } = await openPrepared(state);
   await say("Formulas");
   await ended(2);
   const seen = await tab.evaluate(() => {
@@ -425,6 +425,11 @@ async function formulas() {
   await tab.focus("#setting-tools");
   await tab.keyboard.type('[{"name": "f"');
   check(await tab.$eval("#setting-tools-error", (node) => node.textContent) === 'line 1, column 14: expected "," or "}", got the end', "the place of an error in the tools is named");
+  await say("Tools");
+  await shows("The tools in the settings are not valid: line 1, column 14");
+  check((await texts()).length === 6 && state.requests.length === 2, "a request with invalid tools is not sent");
+  await tab.focus("#setting-tools");
+  await tab.keyboard.press("End");
   await tab.keyboard.type("}]");
   check(await tab.$eval("#setting-tools-error", (node) => node.hidden), "valid tools have no error");
 

@@ -96,11 +96,13 @@ const FORMULAS = [
   ["\\begin{cases}x & y\\\\[2pt] z\\end{cases}", "<mrow><mo>{</mo><mtable><mtr><mtd><mi>x</mi></mtd><mtd><mi>y</mi></mtd></mtr><mtr><mtd><mi>z</mi></mtd></mtr></mtable></mrow>"],
   ["\\begin{align*}a&=b\\\\\\end{align*}", "<mtable><mtr><mtd><mi>a</mi></mtd><mtd><mrow><mo>=</mo><mi>b</mi></mrow></mtd></mtr></mtable>"],
   ["\\foo{x}", "<mrow><mtext>\\foo</mtext><mi>x</mi></mrow>"],
+  ["\\color{red}{x}", "<mi>x</mi>"],
   ["\\constructor", "<mtext>\\constructor</mtext>"],
   ["", "<mrow></mrow>"],
 ];
 for (const [source, expected] of FORMULAS) equal(mathml(source), expected, source);
 equal(mathml("\\left( x \\right) (", ["stretchy"]).match(/stretchy="\w+"/g).join(), 'stretchy="true",stretchy="true",stretchy="false"', "only delimiters of \\left and \\right grow");
+equal(mathml("a = -b - (-c) - d", ["form"]).match(/<mo[^>]*>−/g).join(), '<mo form="prefix">−,<mo>−,<mo form="prefix">−,<mo>−', "signs and operators");
 equal(mathml("\\sin x", []), "<mrow><mi>sin</mi><mspace></mspace><mi>x</mi></mrow>", "a space after a function");
 
 for (const [source, message] of [
@@ -113,7 +115,9 @@ for (const [source, message] of [
   ["\\begin{constructor}\\end{constructor}", "unknown environment constructor"],
   ["\\begin{matrix}a\\end{cases}", "\\begin{matrix} is closed by \\end{cases}"],
   ["\\left x y \\right)", "x is not a delimiter"],
-  ["{".repeat(100), "the formula is nested too deeply"],
+  ["{".repeat(200), "the formula is nested too deeply"],
+  ["\\frac".repeat(3000), "the formula is nested too deeply"],
+  [`${"\\substack{".repeat(900)}${"}".repeat(900)}`, "the formula is nested too deeply"],
   ["x".repeat(20_001), "the formula has more than 20000 characters"],
 ]) equal(reason(() => parseLatex(source)), message, source.slice(0, 40));
 
