@@ -12,7 +12,7 @@ const RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])([ \t]+|$)(.*)$/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
 const TABLE_RULE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
-const MATH_OPEN = /^ {0,3}(\$\$|\\\[)/;
+const MATH_OPEN = /^ {0,3}(?:\$\$|\\\[|\\begin\{((?:equation|align|gather|multline|eqnarray)\*?)\})/;
 
 const startsBlock = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || ITEM.test(line) || MATH_OPEN.test(line);
 const indentOf = (line) => line.length - line.trimStart().length;
@@ -74,17 +74,19 @@ export function parse(source) {
   function mathBlock(index) {
     const open = MATH_OPEN.exec(lines[index]);
     if (!open) return null;
-    const close = open[1] === "$$" ? "$$" : "\\]";
-    let from = open[0].length;
+    const [start, environment] = open;
+    const close = environment ? `\\end{${environment}}` : start.endsWith("$$") ? "$$" : "\\]";
+    let from = start.length;
     for (let end = index; ; end += 1, from = 0) {
       if (end === lines.length) return { formula: null, end };
       const line = lines[end];
       if (line.trim() === "" || FENCE.test(line)) return close === "$$" ? null : { formula: null, end };
       const found = line.indexOf(close, from);
       if (found < 0) continue;
-      if (!/^[\s.,;]*$/.test(line.slice(found + 2))) return null;
-      const text = [...lines.slice(index, end), line.slice(0, found)].join("\n").slice(open[0].length);
-      return { formula: text + line.slice(found + 2).trim(), end: end + 1 };
+      const rest = line.slice(found + close.length);
+      if (!/^[\s.,;]*$/.test(rest)) return null;
+      const text = [...lines.slice(index, end), line.slice(0, found)].join("\n").slice(start.length);
+      return { formula: (environment ? start + text + close : text) + rest.trim(), end: end + 1 };
     }
   }
 
@@ -127,7 +129,7 @@ export function parse(source) {
   }
 }
 
-/** Cells of a table row; `\|` and pipes in code spans do not separate. */
+/** Cells of a table row; `\|` and pipes in code spans and formulas do not separate. */
 function cells(line) {
   const row = line.trim().replace(/^\|/, "");
   const result = [];
@@ -135,6 +137,8 @@ function cells(line) {
   let code = false;
   for (let i = 0; i < row.length; i += 1) {
     if (row[i] === "\\" && row[i + 1] === "|") { cell += "|"; i += 1; continue; }
+    const end = !code && row.startsWith("\\(", i) ? row.indexOf("\\)", i) : -1;
+    if (end > 0) { cell += row.slice(i, end + 2); i = end + 1; continue; }
     if (row[i] === "`") code = !code;
     if (row[i] === "|" && !code) { result.push(cell.trim()); cell = ""; } else cell += row[i];
   }

@@ -129,6 +129,7 @@ export class MessageView {
       return `The context of ${count(state.full.size)} tokens is full.${advice}`;
     }
     const empty = !node.content && !node.reasoning && !node.toolCalls?.length;
+    if (node.finish === "length" && node.reasoning && !node.content) return "The answer reached the maximum number of tokens within its reasoning.";
     return (node.error === undefined ? null : sentence(node.error)) ?? FINISH_NOTES[node.finish] ?? (empty ? "The answer is empty." : null);
   }
 

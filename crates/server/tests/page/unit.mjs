@@ -140,6 +140,9 @@ for (const [source, expected] of [
 ]) equal(markdown(source), expected, source);
 equal(xmlOf(inline("\\(<img>\\)")[0]).includes("<img"), false, "markup in a formula stays text");
 
+equal(parse("| a | b |\n|---|---|\n| \\(|x|\\) | y |")[0].rows[1], ["\\(|x|\\)", "y"], "a pipe in a formula does not separate cells");
+
+equal(parse("\\begin{align}a\\end{align}.")[0].formula, "\\begin{align}a\\end{align}.", "an environment without delimiters is a formula");
 const types = (text) => parse(text).map((block) => block.type).join();
 for (const [source, expected] of [
   ["\\[\nx\n\\]\nafter", "math,paragraph"],
@@ -148,6 +151,9 @@ for (const [source, expected] of [
   ["before\n\\[ x \\].", "paragraph,math"],
   ["\\[\nx", "source"],
   ["\\[\nx\n\nafter", "source,paragraph"],
+  ["\\begin{align*}\na &= b\n\\end{align*}", "math"],
+  ["\\begin{align*}\na &= b", "source"],
+  ["\\begin{document}\ntext", "paragraph"],
   ["$$ is the process\n\nafter", "paragraph,paragraph"],
   ["```\n\\[ x \\]\n```", "code"],
 ]) equal(types(source), expected, source);
