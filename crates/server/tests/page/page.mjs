@@ -162,7 +162,7 @@ async function conversation(model, mode) {
     const earlier = (await answers()).at(-1);
     await setField("#setting-max_tokens", "16");
     await page.$$eval(".message-note button", (nodes) => nodes.find((node) => node.textContent === "Continue").click());
-    await until(() => document.querySelector(".message.is-running"));
+    await until((length) => [...document.querySelectorAll(".message-assistant .message-text")].at(-1).textContent.trim().length > length, earlier.trim().length);
     await idle();
     const later = (await answers()).at(-1);
     check(later.startsWith(earlier.trimEnd()) && later.length > earlier.length, "Continue extends the stopped answer");
