@@ -189,7 +189,10 @@ fn description(arg: &Arg) -> String {
 }
 
 fn chat_commands() -> String {
-    let row = |(name, text): (&str, &str)| [format!("`{name}`"), text.to_string()];
+    let row = |(names, text): (&str, &str)| {
+        let names = names.replace(", ", "`, `");
+        [format!("`{names}`"), text.to_string()]
+    };
     let commands = table(["command", "description"], &COMMANDS.map(row));
     let keys = table(["key", "effect"], &KEYS.map(row));
     format!("## Chat commands\n\n{commands}\n{keys}")

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tabla::Cancel;
 
 /// Escape sequence: bold red. `anstream` removes escape sequences if colors are not supported.
@@ -249,6 +249,20 @@ static RUNNING: Mutex<Option<Option<Cancel>>> = Mutex::new(None);
 /// Whether the Ctrl-C handler is installed.
 static HANDLER_INSTALLED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the first Ctrl-C makes the program ignore others for [`REPEAT_DELAY`].
+static IGNORES_REPEATS: AtomicBool = AtomicBool::new(false);
+/// Until when Ctrl-C is ignored.
+static IGNORED_UNTIL: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Time after a Ctrl-C in which others may repeat it.
+const REPEAT_DELAY: Duration = Duration::from_secs(1);
+
+/// Ignores Ctrl-C for a second after one that stopped something: a key that is pressed twice must not
+/// end a conversation.
+pub(crate) fn ignore_repeated_interrupts() {
+    IGNORES_REPEATS.store(true, Ordering::Relaxed);
+}
+
 /// Makes the first Ctrl-C cancel this session, or set [`interrupted`] without a session. A second
 /// Ctrl-C exits.
 pub(crate) fn catch_interrupt(cancel: impl Into<Option<Cancel>>) -> Result<(), Failure> {
@@ -256,16 +270,25 @@ pub(crate) fn catch_interrupt(cancel: impl Into<Option<Cancel>>) -> Result<(), F
     if HANDLER_INSTALLED.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    ctrlc::set_handler(|| {
-        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*running {
-            Some(session) if !INTERRUPTED.swap(true, Ordering::Relaxed) => {
-                session.iter().for_each(Cancel::cancel);
+    ctrlc::set_handler(handle_interrupt)
+        .map_err(|error| Failure::new(format!("cannot install the Ctrl-C handler: {error}")))
+}
+
+fn handle_interrupt() {
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ignored_until = IGNORED_UNTIL.lock().unwrap_or_else(PoisonError::into_inner);
+    if ignored_until.is_some_and(|until| Instant::now() < until) {
+        return;
+    }
+    match &*running {
+        Some(session) if !INTERRUPTED.swap(true, Ordering::Relaxed) => {
+            if IGNORES_REPEATS.load(Ordering::Relaxed) {
+                *ignored_until = Some(Instant::now() + REPEAT_DELAY);
             }
-            _ => exit_interrupted(),
+            session.iter().for_each(Cancel::cancel);
         }
-    })
-    .map_err(|error| Failure::new(format!("cannot install the Ctrl-C handler: {error}")))
+        _ => exit_interrupted(),
+    }
 }
 
 /// Makes the first Ctrl-C exit again.

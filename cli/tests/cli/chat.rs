@@ -368,7 +368,8 @@ fn ctrl_c_stops_the_response_and_then_the_program() {
     terminal.expect("time");
     // More than a progress bar prints.
     (0..40).for_each(|_| terminal.expect("e"));
-    terminal.write("\x03");
+    // A repeated Ctrl-C does not end the chat.
+    terminal.write("\x03\x03");
     terminal.prompt();
     terminal.write("/list\r");
     terminal.expect("  1 user      Once upon a time");

@@ -17,7 +17,7 @@ const HISTORY_LINE_BYTES_MAX: usize = 64 << 10;
 const PROMPT: &str = "> ";
 
 /// Shown after Ctrl-C on an empty line.
-const LEAVE_HINT: &str = "press Ctrl-C again or Ctrl-D to leave, /? for commands";
+const LEAVE_HINT: &str = "press Ctrl-C again or Ctrl-D to leave";
 
 /// The source of lines.
 pub(super) enum Lines {

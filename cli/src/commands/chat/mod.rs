@@ -201,6 +201,9 @@ impl Chat<'_> {
     /// program unless the lines come from a terminal.
     fn run(&mut self, mut lines: Lines) -> Result<(), Failure> {
         let mut initial = String::new();
+        if lines.is_terminal() {
+            terminal::ignore_repeated_interrupts();
+        }
         loop {
             terminal::release_interrupt();
             let Some(line) = lines.next(&initial)? else {
