@@ -3,7 +3,7 @@
 use crate::hub::{self, Removal};
 use crate::output::{Failure, terminal};
 use clap::Args;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -71,11 +71,6 @@ fn confirm(removal: &Removal) -> Result<bool, Failure> {
         terminal::one_line(&removal.name),
         terminal::bytes(removal.bytes)
     ));
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
-    read.map_err(|cause| Failure::Program {
-        message: "cannot read standard input".to_string(),
-        cause: Some(cause),
-    })?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let answer = terminal::answer()?.to_lowercase();
+    Ok(matches!(answer.as_str(), "y" | "yes"))
 }

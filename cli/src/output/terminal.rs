@@ -4,7 +4,7 @@ use super::failure::{EXIT_INTERRUPTED, Failure};
 use anstream::{AutoStream, ColorChoice};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::borrow::Cow;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +18,9 @@ pub(crate) const RED: &str = "\x1b[1;31m";
 pub(crate) const DIM: &str = "\x1b[2m";
 /// Escape sequence: reset.
 pub(crate) const PLAIN: &str = "\x1b[0m";
+
+/// Maximum size of an answer in bytes.
+const ANSWER_BYTES_MAX: u64 = 1 << 10;
 
 /// Delay before a progress bar is shown.
 const BAR_DELAY: Duration = Duration::from_millis(300);
@@ -66,6 +69,20 @@ pub(crate) fn eprint(text: &str) {
     let mut stream = anstream::stderr();
     let _ = write!(stream, "{text}");
     let _ = stream.flush();
+}
+
+/// Reads the answer to a question from standard input, without spaces around it; empty at its end.
+pub(crate) fn answer() -> Result<String, Failure> {
+    let mut line = String::new();
+    let read = io::stdin()
+        .lock()
+        .take(ANSWER_BYTES_MAX)
+        .read_line(&mut line);
+    read.map_err(|cause| Failure::Program {
+        message: "cannot read standard input".to_string(),
+        cause: Some(cause),
+    })?;
+    Ok(line.trim().to_string())
 }
 
 /// Whether standard output is a terminal.

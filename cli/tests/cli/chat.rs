@@ -118,21 +118,48 @@ fn explains_how_to_chat_without_a_model() {
     assert!(none.stderr.contains("tabla pull"), "{}", none.stderr);
 
     // Downloaded models that can chat come first. The first of these has no template.
-    for name in ["llama", "gpt2"] {
-        let (model, commit) = (architecture(name).0, "0123456789".repeat(4));
-        let folder = cache.path().join(format!("models--org--{name}"));
-        let snapshot = folder.join("snapshots").join(&commit);
-        for folder in [&snapshot, &folder.join("refs")] {
-            std::fs::create_dir_all(folder).expect("writable folder");
-        }
-        std::fs::write(folder.join("refs/main"), &commit).expect("writable folder");
-        let copied = std::fs::copy(model.join("model.gguf"), snapshot.join("m-Q8_0.gguf"));
-        copied.expect("writable folder");
-    }
+    download(cache.path(), "llama");
+    download(cache.path(), "gpt2");
     let one = chat();
     let position = |text: &str| one.stderr.find(text).unwrap_or_else(|| panic!("{text}"));
     assert!(position("tabla chat -hf org/gpt2:Q8_0") < position("Qwen/"));
     assert_eq!(commands(&one.stderr), 4, "{}", one.stderr);
+}
+
+/// Stores a model as `org/NAME:Q8_0` in a cache of downloads.
+fn download(cache: &Path, name: &str) {
+    let (model, commit) = (architecture(name).0, "0123456789".repeat(4));
+    let folder = cache.join(format!("models--org--{name}"));
+    let snapshot = folder.join("snapshots").join(&commit);
+    for folder in [&snapshot, &folder.join("refs")] {
+        std::fs::create_dir_all(folder).expect("writable folder");
+    }
+    std::fs::write(folder.join("refs/main"), &commit).expect("writable folder");
+    let copied = std::fs::copy(model.join("model.gguf"), snapshot.join("m-Q8_0.gguf"));
+    copied.expect("writable folder");
+}
+
+#[test]
+fn asks_for_a_downloaded_model_on_a_terminal() {
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    download(&cache.path().join("hub"), "gpt2");
+    for (answer, code) in [("1\r", 0), ("2\r", 2), ("\r", 2)] {
+        let args = ["chat", "--device", "cpu", "-n", "2"];
+        let Some(mut terminal) = Terminal::with_cache(&args, 80, cache.path()) else {
+            return;
+        };
+        terminal.expect("  1  org/gpt2:Q8_0, ");
+        terminal.expect("Model [1-1]: ");
+        terminal.write(answer);
+        if code == 0 {
+            terminal.expect("m-Q8_0.gguf: ");
+            terminal.prompt();
+            terminal.write("/bye\r");
+        } else {
+            terminal.expect("tabla chat -hf org/gpt2:Q8_0");
+        }
+        assert_eq!(terminal.code(), Some(code), "{answer:?}");
+    }
 }
 
 #[test]

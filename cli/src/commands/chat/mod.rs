@@ -94,10 +94,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     } else {
         terminal::note
     };
-    if !args.model.is_given() && args.chat_template.is_none() {
-        return Err(no_model::failure());
-    }
-    let source = args.model.source(report_line)?;
+    let source = match args.model.is_given() || args.chat_template.is_some() {
+        true => args.model.source(report_line)?,
+        false => no_model::choose()?,
+    };
     let options = args
         .device
         .options(args.context.tokens())?

@@ -1,8 +1,10 @@
-//! The error of a chat without a model: the built-in story model cannot chat.
+//! A chat without a model, because the built-in story model cannot chat: asks for a downloaded model, or
+//! explains how to get one.
 
 use crate::commands::common::open;
-use crate::hub;
+use crate::hub::{self, StoredModel};
 use crate::output::{Failure, terminal};
+use std::io::{self, IsTerminal};
 use tabla::Source;
 
 /// Small models of supported families, in ascending order of size: name, family and size of the download.
@@ -21,26 +23,48 @@ const OPENED_MAX: usize = 20;
 /// Maximum number of downloaded models that are listed.
 const STORED_MAX: usize = 5;
 
-/// Returns the error, with the downloaded models and examples of others.
-pub(super) fn failure() -> Failure {
+/// Asks on a terminal for one of the downloaded models. Otherwise, and without an answer, the error lists
+/// them and examples of others.
+pub(super) fn choose() -> Result<Source, Failure> {
     // A cache that cannot be read has no models to suggest.
     let mut stored = hub::models().unwrap_or_default();
     stored.sort_by_key(|model| std::cmp::Reverse(model.modified));
     stored.truncate(OPENED_MAX);
     stored.retain(|model| open::has_chat_template(&Source::Path(model.path.clone())));
+    stored.truncate(STORED_MAX);
+    let asks = io::stdin().is_terminal() && terminal::stderr_is_terminal();
+    if asks
+        && !stored.is_empty()
+        && let Some(model) = ask(&stored)?
+    {
+        return Ok(Source::Path(model.path.clone()));
+    }
     let names: Vec<String> = stored.into_iter().map(|model| model.name).collect();
-    Failure::UsageWithHelp {
+    Err(Failure::UsageWithHelp {
         message: "chat needs a model: the built-in story model cannot chat".to_string(),
         help: help(&names),
+    })
+}
+
+/// Asks for one of the models by its number. `None`: another answer.
+fn ask(models: &[StoredModel]) -> Result<Option<&StoredModel>, Failure> {
+    terminal::note("Downloaded models:");
+    for (model, number) in models.iter().zip(1..) {
+        let name = terminal::one_line(&model.name);
+        let size = terminal::bytes(model.bytes);
+        terminal::note(&format!("{number:3}  {name}, {size}"));
     }
+    terminal::eprint(&format!("Model [1-{}]: ", models.len()));
+    let answer = terminal::answer()?;
+    let number: Option<usize> = answer.parse().ok();
+    Ok(number.and_then(|number| models.get(number.checked_sub(1)?)))
 }
 
 fn help(stored: &[String]) -> Vec<String> {
     let mut lines = vec!["Chat with a file:".to_string(), chat("model.gguf")];
     if !stored.is_empty() {
         lines.push("Already downloaded (`tabla list` shows all):".to_string());
-        let names = stored.iter().take(STORED_MAX);
-        lines.extend(names.map(|name| chat(&format!("-hf {name}"))));
+        lines.extend(stored.iter().map(|name| chat(&format!("-hf {name}"))));
     }
     lines
         .push("Download a small model on first use, or before with `tabla pull NAME`:".to_string());
@@ -62,11 +86,9 @@ mod tests {
 
     #[test]
     fn lists_downloaded_models_before_examples() {
-        let stored: Vec<String> = (0..9).map(|n| format!("org/model-{n}:Q8_0")).collect();
-        let lines = help(&stored);
+        let lines = help(&["org/model-0:Q8_0".to_string()]);
         let position = |text: &str| lines.iter().position(|line| line.ends_with(text));
         assert!(position("tabla chat -hf org/model-0:Q8_0") < position(EXAMPLES[0].0));
-        assert_eq!(position("org/model-5:Q8_0"), None);
         assert!(!help(&[]).iter().any(|line| line.contains("downloaded")));
         for (name, _, _) in EXAMPLES {
             assert!(name.parse::<HubModel>().is_ok() && position(name).is_some());
