@@ -33,7 +33,9 @@ pub(crate) struct StoredModel {
 pub(crate) fn models() -> Result<Vec<StoredModel>, Failure> {
     let mut models = Vec::new();
     for cache in Cache::all()? {
-        let Some(commit) = cache.commit() else {
+        // Old names without an organization are no names for `-hf`.
+        let is_name = cache.repo().parse::<HubModel>().is_ok();
+        let Some(commit) = cache.commit().filter(|_| is_name) else {
             continue;
         };
         // A snapshot without a folder has no files.

@@ -108,6 +108,13 @@ fn list_skips_what_the_program_cannot_open() {
     let (hub, home) = (Hub::serving(Model::of(&files)), Home::new("other"));
     home.pull(&hub).path();
     home.run(&hub, &["pull", "org/model:Q4_0"]).path();
+    // A name without an organization is not one for `-hf`.
+    let copied = home.0.join("hub/models--gpt2");
+    fs::create_dir_all(copied.join("snapshots").join(COMMIT)).expect("writable folder");
+    fs::create_dir(copied.join("refs")).expect("writable folder");
+    fs::write(copied.join("refs/main"), COMMIT).expect("writable folder");
+    let file = copied.join("snapshots").join(COMMIT).join("m-Q8_0.gguf");
+    fs::write(file, golden()).expect("writable folder");
     assert_eq!(home.names(), ["org/model:Q8_0"]);
     let text = home.local(&["list"]);
     assert!(text.stderr.contains("1 other model"), "{}", text.stderr);
