@@ -1123,7 +1123,7 @@ typedef struct TablaChatOptions {
      * Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable
      * it. Sets the template variable of the same name, and `enable_thinking`, unless
      * `chat_template_kwargs` does; a log message reports a template that reads neither. NULL:
-     * neither is set.
+     * `enable_thinking` is true.
      */
     const char *reasoning_effort;
     /**

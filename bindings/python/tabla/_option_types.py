@@ -419,7 +419,7 @@ class ChatOptions(TypedDict, total=False):
     reasoning_effort: str
         Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable it. Sets the
         template variable of the same name, and `enable_thinking`, unless `chat_template_kwargs` does; a log
-        message reports a template that reads neither. Default: neither is set.
+        message reports a template that reads neither. Default: `enable_thinking` is true.
 
     parallel_tool_calls: bool
         An answer may have several tool calls. Default `True`.
@@ -438,7 +438,7 @@ class ChatOptions(TypedDict, total=False):
     reasoning_effort: str | None
     """Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable it. Sets the
     template variable of the same name, and `enable_thinking`, unless `chat_template_kwargs` does; a log
-    message reports a template that reads neither. Default: neither is set."""
+    message reports a template that reads neither. Default: `enable_thinking` is true."""
     parallel_tool_calls: bool | None
     """An answer may have several tool calls. Default `True`."""
 

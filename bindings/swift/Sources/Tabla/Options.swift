@@ -283,8 +283,8 @@ public struct ChatOptions: @unchecked Sendable {
     public var chatTemplateKwargs: String?
     /// Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable
     /// it. Sets the template variable of the same name, and `enable_thinking`, unless
-    /// `chatTemplateKwargs` does; a log message reports a template that reads neither. nil: neither
-    /// is set.
+    /// `chatTemplateKwargs` does; a log message reports a template that reads neither. nil:
+    /// `enable_thinking` is true.
     public var reasoningEffort: String?
     /// Whether an answer may have several tool calls.
     public var parallelToolCalls: Bool = true

@@ -22,7 +22,7 @@ pub struct TablaChatOptions {
     /// Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable
     /// it. Sets the template variable of the same name, and `enable_thinking`, unless
     /// `chat_template_kwargs` does; a log message reports a template that reads neither. NULL:
-    /// neither is set.
+    /// `enable_thinking` is true.
     pub reasoning_effort: *const std::ffi::c_char,
     /// Not 0: an answer has at most one tool call (`parallel_tool_calls` false in OpenAI's API):
     /// grammars allow one, and a parser ends with it. Default 0.

@@ -2,6 +2,7 @@
 //! that nothing of a conversation is dropped without a message.
 
 use super::template::{ChatTemplate, Conversation};
+use super::time::strftime;
 use super::tool_calls::{ChatFormat, fallback};
 use serde_json::{Map, Value as Json, json};
 use std::borrow::Cow;
@@ -9,6 +10,9 @@ use std::borrow::Cow;
 /// Variables of chat templates for the reasoning: whether there is any, and its effort.
 const ENABLE_THINKING: &str = "enable_thinking";
 const REASONING_EFFORT: &str = "reasoning_effort";
+
+/// Variables of chat templates for the date, with its format: those of llama.cpp.
+const DATES: [(&str, &str); 2] = [("date_string", "%d %b %Y"), ("datetime", "%b %d %Y")];
 
 /// Effort that disables the reasoning.
 const NO_EFFORT: &str = "none";
@@ -44,7 +48,8 @@ impl ChatTemplate {
     /// the user describes the tools.
     ///
     /// `reasoning_effort` sets the variable `enable_thinking`, to false for `none`, and otherwise the
-    /// variable `reasoning_effort`. Variables of the conversation have precedence.
+    /// variable `reasoning_effort`. Without it, `enable_thinking` is true. `date_string` and `datetime` are
+    /// the date in UTC, such as `29 Nov 2026` and `Nov 29 2026`. Variables of the conversation have precedence.
     pub fn adapt<'a>(
         &self,
         conversation: &Conversation<'a>,
@@ -75,7 +80,21 @@ impl ChatTemplate {
         if let Some(effort) = reasoning_effort {
             self.set_effort(&mut adapted, &format, effort);
         }
+        self.set_defaults(&mut adapted);
         adapted
+    }
+
+    /// Sets variables that the template reads and that have no value.
+    fn set_defaults(&self, adapted: &mut AdaptedConversation<'_>) {
+        let now = adapted.original.now;
+        let dates = DATES.map(|(name, format)| {
+            // The directives are known.
+            (name, strftime(now, format).unwrap_or_default().into())
+        });
+        let defaults = [(ENABLE_THINKING, true.into())].into_iter().chain(dates);
+        for (name, value) in defaults.filter(|(name, _)| self.source().contains(name)) {
+            adapted.variables.entry(name).or_insert(value);
+        }
     }
 
     /// Returns the role of a message with instructions: some templates raise an exception for a system
@@ -239,7 +258,7 @@ mod tests {
         let both = "{{ enable_thinking }} {{ reasoning_effort }}";
         let none = json!({});
         for (source, effort, variables, text, warnings) in [
-            (both, None, &none, " ", 0),
+            (both, None, &none, "True ", 0),
             (both, Some("none"), &none, "False ", 0),
             (both, Some("high"), &none, "True high", 0),
             (
@@ -260,6 +279,22 @@ mod tests {
                 "{source} {effort:?}"
             );
         }
+    }
+
+    #[test]
+    fn templates_have_the_date() {
+        let day = |variables: &Json| {
+            let conversation = Conversation::new(&[])
+                .variables(variables.as_object())
+                .now(std::time::UNIX_EPOCH);
+            let template = template("{{ date_string }}, {{ datetime }}");
+            let adapted = template.adapt(&conversation, None);
+            let text = template.render(&adapted.conversation());
+            text.expect("template renders")
+        };
+        assert_eq!(day(&json!({})), "01 Jan 1970, Jan 01 1970");
+        let set = json!({ "date_string": "today" });
+        assert_eq!(day(&set), "today, Jan 01 1970");
     }
 
     /// Only templates that iterate over the arguments reject the text of a call that was cut.
