@@ -37,6 +37,9 @@ pub(crate) struct ServeArgs {
     /// Further name of a model, or of the default model. Can be repeated
     #[arg(help_heading = "Models", long, value_name = "ALIAS[=NAME]")]
     alias: Vec<String>,
+    /// Answer requests with an unknown model name with status 404, also if there is only one model
+    #[arg(help_heading = "Models", long)]
+    strict_model: bool,
     /// Chat template of all models: the name of a built-in template, or a file [default: the template of
     /// the model files]
     #[arg(help_heading = "Models", long, value_name = "NAME|FILE")]
@@ -190,6 +193,7 @@ impl ServeArgs {
         Ok(Config {
             address: SocketAddr::new(self.host, self.port),
             load: load.sequences(self.parallel).embeddings(self.embeddings),
+            strict_model: self.strict_model,
             api_keys,
             cors_origins: self.cors_origin.clone(),
             allowed_hosts: self.allowed_host.clone(),

@@ -147,11 +147,15 @@ pub type EventSink = Arc<dyn Fn(ServerEvent) + Send + Sync>;
 
 /// Configuration of a server.
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "one field per option")]
 pub struct Config {
     /// Address to listen on.
     pub address: SocketAddr,
     /// Models; the first one is the default.
     pub models: Vec<ModelConfig>,
+    /// Whether a request with the name of another model is an error if there is only one model. Otherwise that model
+    /// answers it.
+    pub strict_model: bool,
     /// Load options of all models.
     pub load: LoadOptions,
     /// Keys, one of which every request must have; empty: no key is needed.
@@ -182,6 +186,7 @@ impl Config {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 8080)),
             models,
+            strict_model: false,
             load: LoadOptions::default(),
             api_keys: Vec::new(),
             cors_origins: Vec::new(),

@@ -4,6 +4,7 @@ use crate::engine::events::{FinishReason, PromptUsage};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tabla::DraftStats;
 
 /// Upper bounds of histogram buckets in seconds.
 const BOUNDS: [f64; 16] = [
@@ -55,6 +56,15 @@ pub(crate) struct ModelMetrics {
     /// Number of finished choices by reason, in the order of [`REASONS`].
     finished: [AtomicU64; REASONS.len()],
     pub(crate) rejected: AtomicU64,
+    /// Largest number of tokens of a sequence: the prompt and the answer.
+    pub(crate) sequence_tokens_max: AtomicU64,
+    /// Number of checked draft tokens, and of accepted ones.
+    pub(crate) draft_tokens: AtomicU64,
+    pub(crate) draft_tokens_accepted: AtomicU64,
+    pub(crate) embedding_requests: AtomicU64,
+    pub(crate) embedding_tokens: AtomicU64,
+    pub(crate) transcription_requests: AtomicU64,
+    pub(crate) transcription_audio_micros: AtomicU64,
     pub(crate) queue_time: Histogram,
     pub(crate) prefill_time: Histogram,
     pub(crate) first_token_time: Histogram,
@@ -108,6 +118,30 @@ impl ModelMetrics {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.prompt_micros.fetch_add(micros, Ordering::Relaxed);
         self.prefill_time.observe(time);
+    }
+
+    /// Records a request of embeddings of this number of tokens.
+    pub(crate) fn embedded(&self, tokens: u64) {
+        self.embedding_requests.fetch_add(1, Ordering::Relaxed);
+        self.embedding_tokens.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// Records a request with this duration of audio.
+    pub(crate) fn transcribed(&self, audio: Duration) {
+        let micros = u64::try_from(audio.as_micros()).unwrap_or(u64::MAX);
+        self.transcription_requests.fetch_add(1, Ordering::Relaxed);
+        self.transcription_audio_micros
+            .fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Records the draft tokens of a choice, and the length of its sequence.
+    pub(crate) fn sequence(&self, tokens: u64, draft: DraftStats) {
+        self.sequence_tokens_max
+            .fetch_max(tokens, Ordering::Relaxed);
+        self.draft_tokens
+            .fetch_add(draft.drafted.into(), Ordering::Relaxed);
+        self.draft_tokens_accepted
+            .fetch_add(draft.accepted.into(), Ordering::Relaxed);
     }
 
     /// Returns a recorder of the times between tokens.

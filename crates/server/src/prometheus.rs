@@ -95,8 +95,8 @@ const METRICS: &[Metric] = &[
     },
     Metric {
         llamacpp: "llamacpp:prompt_tokens_total",
-        help: "Number of computed prompt tokens.",
-        value: Counter(|s| computed_tokens(s.metrics)),
+        help: "Number of computed prompt tokens, also of embeddings.",
+        value: Counter(|s| computed_tokens(s.metrics) + load(&s.metrics.embedding_tokens)),
         ..UNNAMED
     },
     Metric {
@@ -109,9 +109,9 @@ const METRICS: &[Metric] = &[
     Metric {
         tabla: "tabla_prefix_cache_hits_total",
         vllm: "vllm:prefix_cache_hits_total",
+        llamacpp: "llamacpp:prompt_tokens_cached_total",
         help: "Number of prompt tokens found in the prefix cache.",
         value: Counter(|s| load(&s.metrics.cached_tokens)),
-        ..UNNAMED
     },
     Metric {
         tabla: "tabla_generation_tokens_total",
@@ -154,6 +154,50 @@ const METRICS: &[Metric] = &[
                 seconds(&s.metrics.generation_micros),
             )
         }),
+        ..UNNAMED
+    },
+    Metric {
+        llamacpp: "llamacpp:n_tokens_max",
+        help: "Largest number of tokens of a sequence.",
+        value: Counter(|s| load(&s.metrics.sequence_tokens_max)),
+        ..UNNAMED
+    },
+    Metric {
+        tabla: "tabla_draft_tokens_total",
+        llamacpp: "llamacpp:spec_decode_num_draft_tokens_total",
+        help: "Number of draft tokens that were checked.",
+        value: Counter(|s| load(&s.metrics.draft_tokens)),
+        ..UNNAMED
+    },
+    Metric {
+        tabla: "tabla_draft_tokens_accepted_total",
+        llamacpp: "llamacpp:spec_decode_num_accepted_tokens_total",
+        help: "Number of draft tokens that were accepted.",
+        value: Counter(|s| load(&s.metrics.draft_tokens_accepted)),
+        ..UNNAMED
+    },
+    Metric {
+        tabla: "tabla_embedding_requests_total",
+        help: "Number of requests of embeddings.",
+        value: Counter(|s| load(&s.metrics.embedding_requests)),
+        ..UNNAMED
+    },
+    Metric {
+        tabla: "tabla_embedding_tokens_total",
+        help: "Number of tokens of the texts of embeddings.",
+        value: Counter(|s| load(&s.metrics.embedding_tokens)),
+        ..UNNAMED
+    },
+    Metric {
+        tabla: "tabla_transcription_requests_total",
+        help: "Number of transcriptions and translations.",
+        value: Counter(|s| load(&s.metrics.transcription_requests)),
+        ..UNNAMED
+    },
+    Metric {
+        tabla: "tabla_transcription_audio_seconds_total",
+        help: "Duration of the transcribed audio.",
+        value: Counter(|s| seconds(&s.metrics.transcription_audio_micros)),
         ..UNNAMED
     },
     Metric {
@@ -248,6 +292,7 @@ pub(crate) fn render(compat: Option<MetricsCompat>, models: &[ModelState<'_>], o
         Some(MetricsCompat::Vllm) => VLLM,
         Some(MetricsCompat::LlamaCpp) => LLAMACPP,
     };
+    let is_llamacpp = compat == Some(MetricsCompat::LlamaCpp);
     for metric in METRICS {
         let name = match compat {
             None => metric.tabla,
@@ -267,6 +312,10 @@ pub(crate) fn render(compat: Option<MetricsCompat>, models: &[ModelState<'_>], o
         for model in models {
             let label = format!("{}=\"{}\"", labels.model, escape(model.name));
             match metric.value {
+                // llama.cpp serves one model.
+                Gauge(value) | Counter(value) if is_llamacpp && models.len() == 1 => {
+                    let _ = writeln!(out, "{name} {}", value(model));
+                }
                 Gauge(value) | Counter(value) => {
                     let _ = writeln!(out, "{name}{{{label}}} {}", value(model));
                 }

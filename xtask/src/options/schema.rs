@@ -42,7 +42,6 @@ pub(super) struct Row {
     pub(super) choices: Vec<Choice>,
     pub(super) sampler: Option<Sampler>,
     requests: Option<Vec<String>>,
-    request_range: Option<[Value; 2]>,
     #[serde(default)]
     rust: Differences,
     pub(super) cli: Option<Differences>,
@@ -180,11 +179,6 @@ impl Row {
             Some(names) => names.iter().map(String::as_str).collect(),
             None => vec![&self.name],
         }
-    }
-
-    /// Returns the range in requests.
-    pub(super) fn request_range(&self) -> Option<[Value; 2]> {
-        self.request_range.or(self.range)
     }
 
     /// Returns the default on the command line and in requests, where another option may switch a
@@ -391,9 +385,6 @@ fn check(row: &Row) -> Result<()> {
     }
     if row.sampler.is_some() && row.requests().is_empty() {
         return Err("a sampling parameter has a name in requests".into());
-    }
-    if row.sampler.is_none() && row.request_range.is_some() {
-        return Err("only a sampling parameter has request_range".into());
     }
     if let Some(python) = row.of(Language::Python)
         && (python.name.is_some() || python.value.is_some() || python.c.is_some())

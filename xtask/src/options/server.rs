@@ -64,7 +64,7 @@ pub(super) fn fields() -> Result<String> {
 
 /// Returns the range that requests accept. A negative number selects a value.
 fn accepted(row: &Row, sampler: &Sampler) -> Option<[Value; 2]> {
-    let [min, max] = row.request_range()?;
+    let [min, max] = row.range?;
     Some(match (sampler.negative, max) {
         (None, _) => [min, max],
         (Some(_), Value::Real(most)) => [Value::Real(-most), max],

@@ -8,12 +8,14 @@ use crate::http::deadline::Deadline;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::sse::{self, EventSource, EventWriter};
+use crate::metrics::ModelMetrics;
 use crate::models::{Kind, Loaded};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, header};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use tabla::audio::AudioReader;
 use tabla::speech::{Format, Header, Language, Segment, Task, Transcript, WordTimes};
 use tabla::{Cancel, ErrorKind, TranscribeOptions, Transcription};
@@ -249,6 +251,7 @@ fn begin(
     let invalid = |error: tabla::Error| ApiError::field("file", error);
     let reader = AudioReader::from_bytes(file.clone()).map_err(invalid)?;
     Ok(Begun {
+        metrics: Arc::clone(&model.metrics),
         transcription,
         reader,
         file,
@@ -271,6 +274,7 @@ async fn transcribe_in_turn(
 type SegmentSender = mpsc::Sender<ApiResult<SpeechEvent>>;
 
 struct Begun {
+    metrics: Arc<ModelMetrics>,
     transcription: Transcription,
     reader: AudioReader,
     file: Bytes,
@@ -294,6 +298,7 @@ impl Begun {
 
     fn run(self, sender: &SegmentSender, slot: &mut PassSlot) -> ApiResult<()> {
         let Self {
+            metrics,
             mut transcription,
             mut reader,
             ..
@@ -309,7 +314,9 @@ impl Begun {
         }
         transcription.finish();
         send_segments(&mut transcription, sender)?;
-        let done = SpeechEvent::Done(transcription.language(), transcription.duration());
+        let duration = transcription.duration();
+        metrics.transcribed(Duration::from_secs_f64(duration.max(0.0)));
+        let done = SpeechEvent::Done(transcription.language(), duration);
         let _ = sender.blocking_send(Ok(done));
         Ok(())
     }

@@ -1,15 +1,17 @@
 //! `POST /v1/chat/completions`.
 
 use super::common::{
-    StreamOptions, chat_logprob, choices, choices_response, end_stream, fingerprint, parse,
-    timings, top_logprobs, usage, with_seed,
+    StreamOptions, add_timings, chat_logprob, choices, choices_response, end_stream, fingerprint,
+    json_response, parse, timings, top_logprobs, usage, with_seed,
 };
 use super::format::FormatFields;
-use super::generation::{self, Started};
+use super::generation::{self, Settings, Started};
+use super::llamacpp::prompt_progress;
 use crate::app::{App, unix_seconds};
 use crate::engine::collect::{Answer, Choice, collect};
-use crate::engine::conversation::{Chat, ResponseFormat};
-use crate::engine::events::{CallArguments, CalledTool, Delta, Event, Output};
+use crate::engine::conversation::{Chat, PromptEnd, ResponseFormat};
+use crate::engine::events::{CallArguments, CalledTool, Delta, Event, Output, Progress, Usage};
+use crate::engine::extra_fields::{ExtraFields, TimedChunks};
 use crate::engine::messages::{normalize, text_arguments};
 use crate::engine::numbers::Int;
 use crate::engine::parameters::{LimitFields, generate_options};
@@ -65,6 +67,12 @@ pub(crate) struct ChatFields {
     /// Variables of the chat template.
     #[schema(value_type = Option<Object>)]
     chat_template_kwargs: Option<Map<String, Value>>,
+    /// Whether the prompt ends with the start of an answer. Default true.
+    add_generation_prompt: Option<bool>,
+    /// Whether the answer continues the last message. Default: if it is a text of the assistant.
+    continue_final_message: Option<bool>,
+    /// Whether the answer has the text of the prompt, as `__verbose.prompt`.
+    verbose: Option<bool>,
     modalities: Option<Vec<String>>,
 }
 
@@ -76,18 +84,26 @@ pub(crate) async fn create(
 ) -> ApiResult<Response<Body>> {
     let (request, parsed): (_, ChatFields) = parse(bytes).await?;
     let count = choices(parsed.n, app.limits.choices)?;
+    let limit = fields::<LimitFields>(&request)?
+        .limit()?
+        .unwrap_or_default();
+    let extra = ExtraFields::parse(&request)?;
+    let settings = Settings {
+        choices: limit.choices(count),
+        extras: extra.extras()?,
+        returns_prompt: parsed.verbose.unwrap_or(false),
+    };
     let name = parsed.model.clone();
     let is_stream = parsed.stream.unwrap_or(false);
     let stream_options = parsed.stream_options.unwrap_or_default();
     let build = {
         let tools_max = app.limits.tools;
         move |model: &Loaded| {
-            let limit: LimitFields = fields(&request)?;
             let chat = Chat {
                 response: FormatFields::combined(&request, ResponseFormat::Text)?,
                 ..parsed.chat(tools_max)?
             };
-            let options = generate_options(&request, &model.model)?.max_tokens(limit.tokens()?);
+            let options = generate_options(&request, &model.model)?.max_tokens(limit.max_tokens());
             let top = top_logprobs(parsed.top_logprobs)?;
             let logprobs = parsed.logprobs.unwrap_or(false).then_some(top);
             Ok((chat, options.logprobs(logprobs)))
@@ -96,10 +112,11 @@ pub(crate) async fn create(
     let Started {
         model,
         options,
+        prompt,
         run: generation,
         ..
     } = {
-        let started = generation::start(&app, &context, name.as_deref(), count, build).await;
+        let started = generation::start(&app, &context, name.as_deref(), settings, build).await;
         started.map_err(|error| error.prompt_field("messages"))?
     };
     context.memory.release();
@@ -108,12 +125,14 @@ pub(crate) async fn create(
         created: unix_seconds(),
         model,
         logprobs: options.logprobs.is_some(),
+        prompt,
     };
     let response = match is_stream {
         true => {
             let writer = Writer {
                 head,
                 has_usage: stream_options.include_usage.unwrap_or(false),
+                timed: extra.timed_chunks(),
                 choices: count,
                 record: Arc::clone(&context.record),
             };
@@ -147,7 +166,7 @@ impl ChatFields {
             return Err(ApiError::field("messages", "expected a list of messages"));
         };
         let messages = normalize(messages)?;
-        Ok(Chat {
+        let chat = Chat {
             text_arguments: text_arguments(&messages),
             messages,
             tools,
@@ -156,8 +175,45 @@ impl ChatFields {
             response: ResponseFormat::Text,
             reasoning_effort: self.reasoning_effort.clone(),
             variables: self.chat_template_kwargs.clone().unwrap_or_default(),
-        })
+            prompt_end: self.prompt_end()?,
+        };
+        if chat.prompt_end == PromptEnd::Continued && !chat.ends_with_answer() {
+            let message = "the last message must be a text of the assistant";
+            return Err(ApiError::field("continue_final_message", message));
+        }
+        Ok(chat)
     }
+
+    /// Returns how the prompt ends.
+    fn prompt_end(&self) -> ApiResult<PromptEnd> {
+        match (self.add_generation_prompt, self.continue_final_message) {
+            (Some(true), Some(true)) => {
+                let message = "cannot be combined with add_generation_prompt: send one of them";
+                Err(ApiError::field("continue_final_message", message))
+            }
+            (_, Some(true)) => Ok(PromptEnd::Continued),
+            (Some(false), _) => Ok(PromptEnd::Conversation),
+            (_, Some(false)) => Ok(PromptEnd::Answer),
+            (_, None) => Ok(PromptEnd::Automatic),
+        }
+    }
+}
+
+/// Returns the number of prompt tokens of a request.
+pub(crate) async fn count(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    let (_, parsed): (_, ChatFields) = parse(bytes).await?;
+    let (name, tools_max) = (parsed.model.clone(), app.limits.tools);
+    let build = move |_: &Loaded| Ok((parsed.chat(tools_max)?, Default::default()));
+    let tokens = generation::count(&app, &context, name.as_deref(), build).await;
+    let tokens = tokens.map_err(|error| error.prompt_field("messages"))?;
+    Ok(json_response(&json!({
+        "object": "response.input_tokens",
+        "input_tokens": tokens,
+    })))
 }
 
 /// Parses tools. Tools that are not functions are skipped.
@@ -235,6 +291,8 @@ struct Head {
     created: u64,
     model: Arc<Loaded>,
     logprobs: bool,
+    /// Text of the prompt, if the request wants it.
+    prompt: Option<String>,
 }
 
 impl Head {
@@ -255,8 +313,16 @@ impl Head {
         value["service_tier"] = "default".into();
         value["usage"] = usage(&answer.usage);
         value["timings"] = timings(&answer.usage);
+        self.add_prompt(&mut value);
         let choices = answer.choices.iter().enumerate();
         choices_response(&value, choices.map(|(at, choice)| self.choice(at, choice)))
+    }
+
+    /// Adds the text of the prompt, if the request wants it.
+    fn add_prompt(&self, value: &mut Value) {
+        if let Some(prompt) = &self.prompt {
+            value["__verbose"] = json!({ "prompt": prompt });
+        }
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> Value {
@@ -305,28 +371,34 @@ impl Head {
 struct Writer {
     head: Head,
     has_usage: bool,
+    timed: TimedChunks,
     choices: u32,
     record: Arc<crate::http::record::Record>,
 }
 
 impl Writer {
-    fn chunk(&self, choices: Value, out: &mut String) {
+    /// Returns a chunk.
+    fn chunk(&self, choices: Value) -> Value {
         let mut value = self.head.object("chat.completion.chunk");
         value["choices"] = choices;
         if self.has_usage {
             value["usage"] = Value::Null;
         }
-        sse::data(out, &value);
+        value
     }
 
-    fn delta(&self, choice: u32, delta: Value, logprobs: Value, out: &mut String) {
-        let choices = json!([{
-            "index": choice,
-            "delta": delta,
-            "logprobs": logprobs,
-            "finish_reason": null,
-        }]);
-        self.chunk(choices, out);
+    /// Returns a chunk with times, if the request wants them.
+    fn timed(&self, choices: Value, usage: &Usage) -> Value {
+        let mut value = self.chunk(choices);
+        add_timings(&mut value, self.timed, usage);
+        value
+    }
+
+    fn progress(&self, progress: &Progress, out: &mut String) {
+        let choices = json!([choice_delta(progress.choice, json!({}), Value::Null)]);
+        let mut value = self.timed(choices, &progress.usage);
+        value["prompt_progress"] = prompt_progress(progress);
+        sse::data(out, &value);
     }
 
     fn output(&self, output: Output, out: &mut String) {
@@ -334,42 +406,52 @@ impl Writer {
             true => Value::Null,
             false => self.head.logprobs(&output.logprobs),
         };
-        match output.delta {
-            Delta::Text(text) => {
-                self.delta(output.choice, json!({ "content": text }), logprobs, out);
-            }
-            Delta::Reasoning(text) => {
-                let delta = json!({ "reasoning_content": text });
-                self.delta(output.choice, delta, Value::Null, out);
-            }
-            Delta::ToolCall(call) => self.tool_call(output.choice, call, out),
-            Delta::ToolCallArguments(arguments) => self.arguments(output.choice, &arguments, out),
-            Delta::ToolCallEnd => {}
+        let deltas = match output.delta {
+            // A token whose text is still held back.
+            Delta::Text(text) if text.is_empty() && logprobs.is_null() => Vec::new(),
+            Delta::Text(text) => vec![json!({ "content": text })],
+            Delta::Reasoning(text) => vec![json!({ "reasoning_content": text })],
+            Delta::ToolCall(call) => tool_call(call),
+            Delta::ToolCallArguments(arguments) => vec![call_arguments(&arguments)],
+            Delta::ToolCallEnd => Vec::new(),
+        };
+        for delta in deltas {
+            let choices = json!([choice_delta(output.choice, delta, logprobs.clone())]);
+            sse::data(out, &self.timed(choices, &output.usage));
         }
     }
+}
 
-    /// Writes a tool call: first id and name, then the arguments.
-    fn tool_call(&self, choice: u32, call: CalledTool, out: &mut String) {
-        let begin = json!({ "tool_calls": [{
-            "index": call.index,
-            "id": call.id,
-            "type": "function",
-            "function": { "name": call.name, "arguments": "" },
-        }] });
-        self.delta(choice, begin, Value::Null, out);
-        let (index, text) = (call.index, call.arguments);
-        if !text.is_empty() {
-            self.arguments(choice, &CallArguments { index, text }, out);
-        }
-    }
+/// Returns a choice with an increment.
+fn choice_delta(index: u32, delta: Value, logprobs: Value) -> Value {
+    json!({
+        "index": index,
+        "delta": delta,
+        "logprobs": logprobs,
+        "finish_reason": null,
+    })
+}
 
-    fn arguments(&self, choice: u32, arguments: &CallArguments, out: &mut String) {
-        let delta = json!({ "tool_calls": [{
-            "index": arguments.index,
-            "function": { "arguments": arguments.text },
-        }] });
-        self.delta(choice, delta, Value::Null, out);
+/// Returns the increments of a tool call: first id and name, then the arguments.
+fn tool_call(call: CalledTool) -> Vec<Value> {
+    let mut deltas = vec![json!({ "tool_calls": [{
+        "index": call.index,
+        "id": call.id,
+        "type": "function",
+        "function": { "name": call.name, "arguments": "" },
+    }] })];
+    let (index, text) = (call.index, call.arguments);
+    if !text.is_empty() {
+        deltas.push(call_arguments(&CallArguments { index, text }));
     }
+    deltas
+}
+
+fn call_arguments(arguments: &CallArguments) -> Value {
+    json!({ "tool_calls": [{
+        "index": arguments.index,
+        "function": { "arguments": arguments.text },
+    }] })
 }
 
 impl EventWriter for Writer {
@@ -377,14 +459,18 @@ impl EventWriter for Writer {
 
     fn begin(&mut self, out: &mut String) {
         for choice in 0..self.choices {
-            let delta = json!({ "role": "assistant", "content": "" });
-            self.delta(choice, delta, Value::Null, out);
+            let delta = json!({ "role": "assistant", "content": null });
+            let choices = json!([choice_delta(choice, delta, Value::Null)]);
+            let mut value = self.chunk(choices);
+            self.head.add_prompt(&mut value);
+            sse::data(out, &value);
         }
     }
 
     fn event(&mut self, event: Event, out: &mut String) -> bool {
         match event {
             Event::Prompt(_) => {}
+            Event::Progress(progress) => self.progress(&progress, out),
             Event::Output(output) => self.output(output, out),
             Event::Finished(finished) => {
                 let choices = json!([{
@@ -393,7 +479,7 @@ impl EventWriter for Writer {
                     "logprobs": null,
                     "finish_reason": finished.reason.openai(),
                 }]);
-                self.chunk(choices, out);
+                sse::data(out, &self.timed(choices, &finished.usage));
             }
             Event::Done(done) => {
                 let chunk = self

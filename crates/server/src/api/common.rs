@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::engine::blocking::{CancelOnDrop, blocking};
 use crate::engine::events::{TokenLogprob, Usage};
+use crate::engine::extra_fields::TimedChunks;
 use crate::engine::numbers::Int;
 use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
@@ -228,23 +229,72 @@ pub(crate) fn usage(usage: &Usage) -> Value {
 /// Returns the times in the format of llama.cpp.
 pub(crate) fn timings(usage: &Usage) -> Value {
     let computed = usage.prompt.tokens - usage.prompt.cached.min(usage.prompt.tokens);
-    #[expect(clippy::cast_precision_loss, reason = "a rate for display")]
-    let rate = |tokens: u64, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
-    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    // The first token is sampled from the logits of the prompt.
+    let steps = usage.generated.saturating_sub(1);
+    let prompt = Speed::new(computed, usage.prompt_time);
+    let generation = Speed::new(steps, usage.generation_time);
     json!({
         "cache_n": usage.prompt.cached,
         "prompt_n": computed,
-        "prompt_ms": millis(usage.prompt_time),
-        "prompt_per_second": rate(computed, usage.prompt_time),
+        "prompt_ms": prompt.millis,
+        "prompt_per_token_ms": prompt.per_token_millis,
+        "prompt_per_second": prompt.per_second,
         "predicted_n": usage.generated,
-        "predicted_ms": millis(usage.generation_time),
-        "predicted_per_second": rate(usage.generated, usage.generation_time),
+        "predicted_ms": generation.millis,
+        "predicted_per_token_ms": generation.per_token_millis,
+        "predicted_per_second": generation.per_second,
     })
+}
+
+/// Adds times to a chunk of a stream, if the request wants them.
+pub(crate) fn add_timings(value: &mut Value, chunks: TimedChunks, usage: &Usage) {
+    if chunks == TimedChunks::All {
+        value["timings"] = timings(usage);
+    }
+}
+
+/// A number of tokens and the time that they took.
+struct Speed {
+    millis: f64,
+    /// 0 without tokens.
+    per_token_millis: f64,
+    /// 0 without a time.
+    per_second: f64,
+}
+
+impl Speed {
+    fn new(tokens: u64, time: Duration) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a rate for display")]
+        let count = tokens as f64;
+        let millis = time.as_secs_f64() * 1e3;
+        let ratio = |value: f64, divisor: f64| if divisor > 0.0 { value / divisor } else { 0.0 };
+        Self {
+            millis,
+            per_token_millis: ratio(millis, count),
+            per_second: ratio(count * 1e3, millis),
+        }
+    }
 }
 
 /// Returns the number of choices.
 pub(crate) fn choices(n: Option<Int>, max: u32) -> ApiResult<u32> {
     n.map_or(Ok(1), |n| n.u32_in("n", 1, max))
+}
+
+/// Returns the number of choices of all prompts, `choices` of each.
+///
+/// # Errors
+///
+/// Status 400 if there are more than `max`.
+pub(crate) fn total_choices(prompts: usize, choices: u32, max: usize) -> ApiResult<u32> {
+    let total = prompts.saturating_mul(choices as usize);
+    match u32::try_from(total) {
+        Ok(count) if total <= max => Ok(count),
+        _ => {
+            let message = format!("expected at most {max} prompts times choices, got {total}");
+            Err(ApiError::field("prompt", message))
+        }
+    }
 }
 
 /// Returns the number of alternatives of `top_logprobs`.
@@ -303,14 +353,10 @@ pub(crate) enum InputField {
 }
 
 impl InputField {
-    /// Returns the field `name` with this value. A list of numbers is one input: token ids.
+    /// Returns the field `name` with this value. A list with a number is one input: token ids, and texts between them.
     pub(crate) fn of(name: &'static str, value: Option<&Value>) -> Self {
         match value {
-            Some(Value::Array(items))
-                if items.is_empty() || !items.iter().all(Value::is_number) =>
-            {
-                Self::List(name)
-            }
+            Some(Value::Array(items)) if !items.iter().any(Value::is_number) => Self::List(name),
             _ => Self::One(name),
         }
     }

@@ -1,18 +1,20 @@
 //! `POST /v1/completions`.
 
 use super::common::{
-    InputField, StreamOptions, choices, choices_response, end_stream, fingerprint, logprob, open,
-    timings, usage, with_seed,
+    InputField, StreamOptions, add_timings, choices, choices_response, end_stream, fingerprint,
+    logprob, open, timings, total_choices, usage, with_seed,
 };
 use super::format::FormatFields;
+use super::llamacpp::prompt_progress;
 use crate::app::{App, unix_seconds};
 use crate::engine::answer_grammar;
 use crate::engine::blocking::blocking;
 use crate::engine::collect::{Answer, Choice, collect};
 use crate::engine::conversation::ResponseFormat;
-use crate::engine::events::{Delta, Event, TokenLogprob};
+use crate::engine::events::{Delta, Event, Progress, TokenLogprob, Usage};
+use crate::engine::extra_fields::{ExtraFields, TimedChunks};
 use crate::engine::numbers::Int;
-use crate::engine::parameters::{LimitFields, generate_options};
+use crate::engine::parameters::{LimitFields, TokenLimit, generate_options};
 use crate::engine::request::{Echo, Generate, OutputFormat};
 use crate::engine::run;
 use crate::http::body::{Json, fields};
@@ -32,7 +34,7 @@ use tabla::GenerateOptions;
 use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer};
 use utoipa::ToSchema;
 
-/// Default of `max_tokens`, as in OpenAI's API.
+/// Default of the maximum number of tokens, as in OpenAI's API.
 const TOKENS_DEFAULT: u32 = 16;
 
 /// Request of a completion. Unknown fields are ignored.
@@ -59,9 +61,6 @@ pub(crate) struct CompletionFields {
     logprobs: Option<Int>,
     /// Whether the answer begins with the prompt.
     echo: Option<bool>,
-    /// Maximum number of tokens, default 16; 0 with `echo`: only the prompt.
-    #[schema(value_type = Option<i64>)]
-    max_tokens: Option<Int>,
 }
 
 impl CompletionFields {
@@ -96,11 +95,15 @@ pub(crate) async fn create(
     lease.check_text()?;
     let ticket = lease.admit()?;
     let model = lease.model();
-    let counts = Counts::new(&parsed, app.limits.choices)?;
+    let extra = ExtraFields::parse(&request)?;
+    let limit = fields::<LimitFields>(&request)?.limit()?;
+    let limit = limit.unwrap_or(TokenLimit::Max(TOKENS_DEFAULT));
+    let counts = Counts::new(&parsed, limit, app.limits.choices)?;
     let (prepared, parsed) = {
         let model = Arc::clone(&model);
         let prepare = move || {
-            let prepared = prepare(&model, &parsed, &request)?;
+            let mut prepared = prepare(&model, &parsed, &request)?;
+            prepared.options.max_tokens = limit.max_tokens();
             parsed.prompt = None;
             Ok((prepared, parsed))
         };
@@ -113,19 +116,14 @@ pub(crate) async fn create(
         warnings,
     } = prepared;
     warnings.into_iter().for_each(|warning| app.warn(warning));
-    let total = prompts.len() * counts.run.max(1) as usize;
-    let max = app.limits.inputs;
-    if total > max {
-        let message = format!("expected at most {max} prompts times choices, got {total}");
-        return Err(ApiError::field("prompt", message));
-    }
+    let choices = counts.run.max(1);
+    let total = total_choices(prompts.len(), choices, app.limits.inputs)?;
     let head = Head {
         id: ids::new_id("cmpl-"),
         created: unix_seconds(),
         model,
         logprobs: parsed.logprobs.is_some(),
     };
-    let prompt_count = u32::try_from(prompts.len()).unwrap_or(u32::MAX);
     let generation = run::start(Generate {
         lease,
         ticket,
@@ -134,26 +132,24 @@ pub(crate) async fn create(
         choices: counts.run,
         echo: parsed.output_of_prompt(&options),
         format: OutputFormat::Text,
+        extras: extra.extras()?,
         deadline: context.deadline.clone(),
         record: Arc::clone(&context.record),
     });
     let response = match parsed.stream.unwrap_or(false) {
         true => {
             let stream_options = parsed.stream_options.unwrap_or_default();
-            let choices = counts.run.max(1);
             let writer = Writer {
                 has_usage: stream_options.include_usage.unwrap_or(false),
-                texts: vec![LegacyLogprobs::default(); (prompt_count * choices) as usize],
+                timed: extra.timed_chunks(),
+                texts: vec![LegacyLogprobs::default(); total as usize],
                 choices,
                 record: Arc::clone(&context.record),
                 head,
             };
             sse::response(generation, writer)
         }
-        false => {
-            let answer = collect(generation, prompt_count * counts.run.max(1)).await?;
-            head.whole(answer, counts)
-        }
+        false => head.whole(collect(generation, total).await?, counts),
     };
     Ok(with_seed(response, &options))
 }
@@ -168,7 +164,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn new(parsed: &CompletionFields, max: u32) -> ApiResult<Self> {
+    fn new(parsed: &CompletionFields, limit: TokenLimit, max: u32) -> ApiResult<Self> {
         let returned = choices(parsed.n, max)?;
         let run = match parsed.best_of {
             Some(best_of) => best_of.u32_in("best_of", returned, max)?,
@@ -177,15 +173,8 @@ impl Counts {
         if run > returned && parsed.stream.unwrap_or(false) {
             return Err(ApiError::field("best_of", "cannot be streamed"));
         }
-        let is_prompt_only = parsed.max_tokens == Some(Int(0));
-        if is_prompt_only && !parsed.echo.unwrap_or(false) {
-            return Err(ApiError::field(
-                "max_tokens",
-                "must be at least 1 without echo, got 0",
-            ));
-        }
         Ok(Self {
-            run: if is_prompt_only { 0 } else { run },
+            run: limit.choices(run),
             returned,
         })
     }
@@ -193,14 +182,6 @@ impl Counts {
 
 fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Json) -> ApiResult<Prepared> {
     let mut options = generate_options(request, &model.model)?;
-    options.max_tokens = match parsed.max_tokens {
-        Some(Int(0)) => 1,
-        None => match fields::<LimitFields>(request)?.tokens()? {
-            u32::MAX => TOKENS_DEFAULT,
-            tokens => tokens,
-        },
-        Some(_) => fields::<LimitFields>(request)?.tokens()?,
-    };
     let needs_logprobs = parsed.logprobs.is_some() || parsed.best_of.is_some();
     let top = match parsed.logprobs {
         Some(top) => top.u32_in("logprobs", 0, GenerateOptions::LOGPROBS_MAX)?,
@@ -259,11 +240,19 @@ pub(crate) fn prompts(
                 }
             }
         }
-        Value::Array(ids) if !ids.is_empty() => token_ids(model, &field.path(at), ids),
+        Value::Array(parts) if !parts.is_empty() => mixed(model, &field.path(at), parts),
         _ => {
             let message = "expected a text, token ids, or a list of them";
             Err(ApiError::field(field.path(at), message))
         }
+    };
+    let one = |(at, prompt): (usize, &Value)| match prompt.get("prompt_string") {
+        Some(_) if prompt.get("multimodal_data").is_some() => {
+            let path = format!("{}.multimodal_data", field.path(at));
+            Err(ApiError::field(path, "images and audio are not supported"))
+        }
+        Some(text) => one((at, text)),
+        None => one((at, prompt)),
     };
     match prompt {
         None | Some(Value::Null) => Err(ApiError::field(name, "is missing")),
@@ -275,6 +264,28 @@ pub(crate) fn prompts(
         }
         Some(prompt) => Ok(vec![one((0, prompt))?]),
     }
+}
+
+/// Returns the token ids of a list of ids, and texts between them. BOS is added before a text at the start.
+pub(crate) fn mixed(model: &Loaded, name: &str, parts: &[Value]) -> ApiResult<Vec<u32>> {
+    let has_texts = parts.iter().any(Value::is_string);
+    if !has_texts || !parts.iter().any(Value::is_number) {
+        return token_ids(model, name, parts);
+    }
+    let mut tokens = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let name = &format!("{name}[{at}]");
+        let Some(text) = part.as_str() else {
+            tokens.extend(token_ids(model, name, std::slice::from_ref(part))?);
+            continue;
+        };
+        let options = EncodeOptions::default()
+            .add_special(at == 0)
+            .specials(SpecialTokens::Tokens);
+        let encoded = model.tokenize(text, options);
+        tokens.extend(encoded.map_err(|error| error.prompt_field(name))?);
+    }
+    Ok(tokens)
 }
 
 /// Returns token ids after checking their range.
@@ -376,17 +387,11 @@ impl Head {
         value["usage"] = usage(&answer.usage);
         value["timings"] = timings(&answer.usage);
         let choices = returned.into_iter().enumerate();
-        let choices = choices.map(|(at, (prompt, choice))| self.choice(at, choice, prompt, counts));
+        let choices = choices.map(|(at, (prompt, choice))| self.choice(at, choice, prompt));
         choices_response(&value, choices)
     }
 
-    fn choice(
-        &self,
-        index: usize,
-        choice: &Choice,
-        prompt: Option<&Echoed>,
-        counts: Counts,
-    ) -> Value {
+    fn choice(&self, index: usize, choice: &Choice, prompt: Option<&Echoed>) -> Value {
         let mut text = String::new();
         let mut logprobs = LegacyLogprobs::default();
         if let Some(prompt) = prompt {
@@ -395,15 +400,11 @@ impl Head {
         }
         text.push_str(&choice.text);
         logprobs.push(self.tokenizer(), &choice.logprobs);
-        let reason = match counts.run {
-            0 => "length",
-            _ => choice.reason().openai(),
-        };
         json!({
             "text": text,
             "index": index,
             "logprobs": self.logprobs.then(|| logprobs.take()),
-            "finish_reason": reason,
+            "finish_reason": choice.reason().openai(),
         })
     }
 }
@@ -524,6 +525,7 @@ fn byte_spelling(tokenizer: &Tokenizer, token: u32) -> String {
 struct Writer {
     head: Head,
     has_usage: bool,
+    timed: TimedChunks,
     texts: Vec<LegacyLogprobs>,
     /// Number of choices of each prompt.
     choices: u32,
@@ -531,16 +533,25 @@ struct Writer {
 }
 
 impl Writer {
-    fn chunk(&self, choice: Value, out: &mut String) {
+    /// Writes a chunk, with these times if the request wants them.
+    fn chunk(&self, choice: Value, usage: &Usage, out: &mut String) {
         let mut value = self.head.object();
         value["choices"] = json!([choice]);
         if self.has_usage {
             value["usage"] = Value::Null;
         }
+        add_timings(&mut value, self.timed, usage);
         sse::data(out, &value);
     }
 
-    fn text(&mut self, choice: u32, text: &str, out: &mut String) {
+    fn progress(&self, progress: &Progress, out: &mut String) {
+        let mut value = self.head.object();
+        value["choices"] = json!([]);
+        value["prompt_progress"] = prompt_progress(progress);
+        sse::data(out, &value);
+    }
+
+    fn text(&mut self, choice: u32, text: &str, usage: &Usage, out: &mut String) {
         let logprobs = &mut self.texts[choice as usize];
         let logprobs = match self.head.logprobs && !logprobs.tokens.is_empty() {
             true => logprobs.take(),
@@ -552,7 +563,7 @@ impl Writer {
             "logprobs": logprobs,
             "finish_reason": null,
         });
-        self.chunk(choice, out);
+        self.chunk(choice, usage, out);
     }
 }
 
@@ -569,20 +580,21 @@ impl EventWriter for Writer {
                 let echoed = Echoed::new(tokenizer, &prompt.tokens, prompt.logprobs);
                 for choice in prompt.choice..prompt.choice + self.choices {
                     self.texts[choice as usize].push_prompt(tokenizer, &echoed);
-                    self.text(choice, &echoed.text, out);
+                    self.text(choice, &echoed.text, &Usage::default(), out);
                 }
             }
+            Event::Progress(progress) => self.progress(&progress, out),
             Event::Output(output) => {
                 let text = &mut self.texts[output.choice as usize];
                 text.push(self.head.model.model.tokenizer(), &output.logprobs);
                 if let Delta::Text(text) = output.delta {
-                    self.text(output.choice, &text, out);
+                    self.text(output.choice, &text, &output.usage, out);
                 }
             }
             Event::Finished(finished) => {
                 let (index, reason) = (finished.choice, finished.reason.openai());
                 let choice = json!({ "text": "", "index": index, "logprobs": null, "finish_reason": reason });
-                self.chunk(choice, out);
+                self.chunk(choice, &finished.usage, out);
             }
             Event::Done(done) => {
                 let chunk = self.has_usage.then(|| self.head.object());

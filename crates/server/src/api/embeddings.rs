@@ -1,8 +1,9 @@
-//! `POST /v1/embeddings` and `/v1/rerank`.
+//! `POST /v1/embeddings` and `/v1/rerank`, also in the formats of llama.cpp and text-embeddings-inference.
 
 use super::common::{Blocking, Encoding, InputField, Numbers, json_response, open};
-use super::completions::token_ids;
+use super::completions::mixed;
 use crate::app::App;
+use crate::engine::messages::{Media, parts_of};
 use crate::engine::numbers::Int;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
@@ -23,7 +24,9 @@ use utoipa::ToSchema;
 pub(crate) struct EmbeddingFields {
     /// Name of the model; the default model if it is missing.
     model: Option<String>,
-    /// A text, a list of texts, a list of token ids, or a list of such lists.
+    /// A text, a list of token ids and texts, an object with a text as `prompt_string` or with text parts as
+    /// `content`, or a list of them.
+    #[serde(alias = "content")]
     #[schema(value_type = Object)]
     input: Option<Value>,
     /// `float` or `base64`: little-endian 32-bit floats.
@@ -93,11 +96,36 @@ struct Embedded<'a> {
     embedding: Numbers<'a>,
 }
 
+/// Format of an answer with embeddings.
+#[derive(Clone, Copy)]
+enum EmbeddingFormat {
+    OpenAi,
+    LlamaCpp,
+}
+
 /// Computes embeddings.
 pub(crate) async fn embed(
     app: Arc<App>,
     context: RequestContext,
     bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    answer(app, context, bytes, EmbeddingFormat::OpenAi).await
+}
+
+/// Computes embeddings; the answer has the format of llama.cpp.
+pub(crate) async fn embed_native(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    answer(app, context, bytes, EmbeddingFormat::LlamaCpp).await
+}
+
+async fn answer(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+    format: EmbeddingFormat,
 ) -> ApiResult<Response<Body>> {
     let (_, parsed, lease) = open(&app, &context, bytes, |fields: &EmbeddingFields| {
         fields.model.as_deref()
@@ -128,22 +156,49 @@ pub(crate) async fn embed(
             let embedded =
                 session.embed_tokens(&inputs, &options, &mut values, &mut |_, _| slot.next());
             embedded.map_err(|error| parsed.field().error(error))?;
-            let data = values.chunks(width).enumerate();
-            let data = data.map(|(index, row)| Embedded {
-                object: "embedding",
-                index,
-                embedding: encoding.numbers(row),
-            });
+            let rows = values.chunks(width).map(|row| encoding.numbers(row));
             let tokens: usize = inputs.iter().map(Vec::len).sum();
             record.update(|record| record.prompt_tokens = tokens as u64);
-            Ok(json_response(&Embeddings {
-                object: "list",
-                data: data.collect(),
-                model: &model.name,
-                usage: json!({ "prompt_tokens": tokens, "total_tokens": tokens }),
-            }))
+            model.metrics.embedded(tokens as u64);
+            Ok(match format {
+                EmbeddingFormat::OpenAi => openai_response(model, rows, tokens),
+                EmbeddingFormat::LlamaCpp => native_response(rows),
+            })
         })
         .await
+}
+
+fn openai_response<'a>(
+    model: &Loaded,
+    rows: impl Iterator<Item = Numbers<'a>>,
+    tokens: usize,
+) -> Response<Body> {
+    let data = rows.enumerate().map(|(index, embedding)| Embedded {
+        object: "embedding",
+        index,
+        embedding,
+    });
+    json_response(&Embeddings {
+        object: "list",
+        data: data.collect(),
+        model: &model.name,
+        usage: json!({ "prompt_tokens": tokens, "total_tokens": tokens }),
+    })
+}
+
+/// An embedding in the format of llama.cpp: a list, which has one vector with pooling.
+#[derive(Serialize)]
+struct NativeEmbedding<'a> {
+    index: usize,
+    embedding: [Numbers<'a>; 1],
+}
+
+fn native_response<'a>(rows: impl Iterator<Item = Numbers<'a>>) -> Response<Body> {
+    let rows = rows.enumerate().map(|(index, row)| NativeEmbedding {
+        index,
+        embedding: [row],
+    });
+    json_response(&rows.collect::<Vec<_>>())
 }
 
 fn check_embeddings(model: &Loaded) -> ApiResult<()> {
@@ -188,7 +243,8 @@ fn inputs(
     let tokenizer = model.model.tokenizer();
     let one = |(at, input): (usize, &Value)| {
         let invalid = |message| ApiError::field(field.path(at), message);
-        let mut ids = match input {
+        let text = object_text(input, &field.path(at))?.map(Value::from);
+        let mut ids = match text.as_ref().unwrap_or(input) {
             Value::String(text) if text.is_empty() => return Err(invalid("is empty")),
             Value::String(text) => {
                 let text = format!("{prompt}{text}");
@@ -198,7 +254,7 @@ fn inputs(
                 let ids = tokenizer.encode(&text, EncodeOptions::PROMPT);
                 ids.map_err(|error| ApiError::in_field(&field.path(at), error))?
             }
-            Value::Array(ids) if !ids.is_empty() => token_ids(model, &field.path(at), ids)?,
+            Value::Array(parts) if !parts.is_empty() => mixed(model, &field.path(at), parts)?,
             _ => return Err(invalid("expected a text, token ids, or a list of them")),
         };
         match truncation {
@@ -221,7 +277,19 @@ fn inputs(
     }
 }
 
-/// Request of a ranking, in the formats of Jina and Cohere. Unknown fields are ignored.
+/// Returns the text of an input that is an object, as in llama.cpp.
+fn object_text(input: &Value, path: &str) -> ApiResult<Option<String>> {
+    if let Some(text) = input.get("prompt_string").and_then(Value::as_str) {
+        return Ok(Some(text.to_string()));
+    }
+    let Some(parts @ Value::Array(_)) = input.get("content") else {
+        return Ok(None);
+    };
+    let texts = parts_of(parts, &format!("{path}.content"), Media::Rejected)?;
+    Ok(Some(texts.concat()))
+}
+
+/// Request of a ranking, in the formats of Jina, Cohere and text-embeddings-inference. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct RerankFields {
     /// Name of the model; the default model if it is missing.
@@ -231,10 +299,14 @@ pub(crate) struct RerankFields {
     /// Texts, or objects with a field `text`.
     #[schema(value_type = Vec<Object>)]
     documents: Option<Vec<Value>>,
+    /// Same as `documents`; the answer has the format of text-embeddings-inference.
+    #[schema(value_type = Vec<Object>)]
+    texts: Option<Vec<Value>>,
     /// Number of results.
     #[schema(value_type = Option<i64>)]
     top_n: Option<Int>,
     /// Whether results have the text of the document.
+    #[serde(alias = "return_text")]
     return_documents: Option<bool>,
     /// Task instruction, for generative rerankers.
     instruction: Option<String>,
@@ -258,7 +330,11 @@ pub(crate) async fn rerank(
     let Some(query) = parsed.query.filter(|query| !query.is_empty()) else {
         return Err(ApiError::field("query", "expected a text"));
     };
-    let documents = documents(parsed.documents.as_deref(), app.limits.inputs)?;
+    let (field, listed) = match (&parsed.documents, &parsed.texts) {
+        (None, Some(texts)) => (TEXTS, Some(texts)),
+        (documents, _) => (DOCUMENTS, documents.as_ref()),
+    };
+    let documents = documents(field, listed.map(Vec::as_slice), app.limits.inputs)?;
     let count = i64::try_from(documents.len()).unwrap_or(i64::MAX);
     let top = match parsed.top_n {
         Some(top) => usize::try_from(top.in_range("top_n", 1, i64::MAX)?.min(count)),
@@ -271,7 +347,7 @@ pub(crate) async fn rerank(
     let truncate = parsed.truncate.unwrap_or(false);
     if !truncate {
         for (at, document) in documents.iter().enumerate() {
-            DOCUMENTS.check_bytes(&lease, at, query.len() + document.len())?;
+            field.check_bytes(&lease, at, query.len() + document.len())?;
         }
     }
     let mut slot = lease.admit()?.pass_slot(context.deadline).await;
@@ -284,36 +360,76 @@ pub(crate) async fn rerank(
                 .logits(parsed.use_activation == Some(false))
                 .truncate(truncate);
             let scores = session.rerank(&options, &documents, &mut |_, _| slot.next());
-            let scores = scores.map_err(|error| rerank_error(error, &options))?;
+            let scores = scores.map_err(|error| rerank_error(error, field, &options))?;
             let mut order: Vec<usize> = (0..documents.len()).collect();
             order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
-            let results = order.into_iter().take(top).map(|index| {
-                let mut result = json!({ "index": index, "relevance_score": scores[index] });
-                if has_documents {
-                    result["document"] = json!({ "text": documents[index] });
-                }
-                result
-            });
-            let tokens = session.computed_tokens();
-            Ok(json_response(&json!({
-                "id": ids::new_id("rerank-"),
-                "object": "list",
-                "model": model.name,
-                "results": results.collect::<Vec<_>>(),
-                "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
-                "meta": { "api_version": { "version": "2" }, "billed_units": { "search_units": 1 } },
-            })))
+            order.truncate(top);
+            let ranking = Ranking {
+                order,
+                scores,
+                texts: has_documents.then_some(documents),
+            };
+            Ok(match field.name() == TEXTS.name() {
+                true => json_response(&ranking.tei()),
+                false => json_response(&ranking.jina(model, session.computed_tokens())),
+            })
         })
         .await
 }
 
-/// Field of the documents.
+/// Documents in the order of their scores.
+struct Ranking {
+    order: Vec<usize>,
+    scores: Vec<f32>,
+    /// The texts of the documents, if the answer has them.
+    texts: Option<Vec<String>>,
+}
+
+impl Ranking {
+    /// Returns the answer in the format of text-embeddings-inference.
+    fn tei(&self) -> Vec<Value> {
+        let result = |index: &usize| {
+            let mut result = json!({ "index": index, "score": self.scores[*index] });
+            if let Some(texts) = &self.texts {
+                result["text"] = texts[*index].as_str().into();
+            }
+            result
+        };
+        self.order.iter().map(result).collect()
+    }
+
+    /// Returns the answer in the formats of Jina and Cohere.
+    fn jina(&self, model: &Loaded, tokens: u64) -> Value {
+        let result = |index: &usize| {
+            let mut result = json!({ "index": index, "relevance_score": self.scores[*index] });
+            if let Some(texts) = &self.texts {
+                result["document"] = json!({ "text": texts[*index] });
+            }
+            result
+        };
+        json!({
+            "id": ids::new_id("rerank-"),
+            "object": "list",
+            "model": model.name,
+            "results": self.order.iter().map(result).collect::<Vec<_>>(),
+            "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
+            "meta": { "api_version": { "version": "2" }, "billed_units": { "search_units": 1 } },
+        })
+    }
+}
+
+/// Field of the documents, and its name in text-embeddings-inference.
 const DOCUMENTS: InputField = InputField::List("documents");
+const TEXTS: InputField = InputField::List("texts");
 
 /// Returns the error of a ranking with the field that has caused it.
-fn rerank_error(error: tabla::Error, options: &RerankOptions<'_>) -> ApiError {
+fn rerank_error(
+    error: tabla::Error,
+    documents: InputField,
+    options: &RerankOptions<'_>,
+) -> ApiError {
     match (error.kind(), std::error::Error::source(&error)) {
-        (_, Some(_)) => DOCUMENTS.error(error),
+        (_, Some(_)) => documents.error(error),
         (ErrorKind::Unsupported | ErrorKind::State, _) => ApiError::from(error).param("model"),
         (ErrorKind::TooLarge, _) => ApiError::in_field("query", error),
         (_, None) if options.instruction.is_some() => ApiError::in_field("instruction", error),
@@ -322,19 +438,16 @@ fn rerank_error(error: tabla::Error, options: &RerankOptions<'_>) -> ApiError {
 }
 
 /// Returns the texts of the documents.
-fn documents(documents: Option<&[Value]>, max: usize) -> ApiResult<Vec<String>> {
+fn documents(field: InputField, documents: Option<&[Value]>, max: usize) -> ApiResult<Vec<String>> {
     let documents = documents.unwrap_or_default();
     if documents.is_empty() || documents.len() > max {
         let message = format!("expected 1 to {max} documents, got {}", documents.len());
-        return Err(ApiError::field("documents", message));
+        return Err(ApiError::field(field.name(), message));
     }
     let text = |(at, document): (usize, &Value)| {
         let text = document.as_str().or_else(|| document.get("text")?.as_str());
         text.map(str::to_string).ok_or_else(|| {
-            ApiError::field(
-                format!("documents[{at}]"),
-                "expected a text or an object with a text",
-            )
+            ApiError::field(field.path(at), "expected a text or an object with a text")
         })
     };
     documents.iter().enumerate().map(text).collect()

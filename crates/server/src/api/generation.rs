@@ -1,11 +1,12 @@
 //! Starts the generation of a chat, for the APIs that answer conversations.
 
 use super::common::lease;
+use super::llamacpp::prompt_text;
 use crate::app::App;
 use crate::engine::blocking::blocking;
 use crate::engine::chat::{PreparedChat, prepare, prompt};
 use crate::engine::conversation::Chat;
-use crate::engine::request::Generate;
+use crate::engine::request::{Extras, Generate};
 use crate::engine::run::{self, Run};
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
@@ -19,7 +20,18 @@ pub(crate) struct Started {
     pub(crate) options: GenerateOptions,
     /// Number of prompt tokens.
     pub(crate) prompt_tokens: u64,
+    /// Text of the prompt, if it is requested.
+    pub(crate) prompt: Option<String>,
     pub(crate) run: Run,
+}
+
+/// What a generation needs besides the chat.
+pub(crate) struct Settings {
+    /// Number of choices; 0: only the prompt is processed.
+    pub(crate) choices: u32,
+    pub(crate) extras: Extras,
+    /// Whether the text of the prompt is returned.
+    pub(crate) returns_prompt: bool,
 }
 
 /// Enters the queue of the model, prepares the chat that `build` returns, and starts the generation.
@@ -27,7 +39,7 @@ pub(crate) async fn start<F>(
     app: &App,
     context: &RequestContext,
     model: Option<&str>,
-    choices: u32,
+    settings: Settings,
     build: F,
 ) -> ApiResult<Started>
 where
@@ -51,14 +63,18 @@ where
     } = prepared;
     warnings.into_iter().for_each(|warning| app.warn(warning));
     let prompt_tokens = prompt.len() as u64;
+    let text = settings
+        .returns_prompt
+        .then(|| prompt_text(&model, &prompt));
     let run = run::start(Generate {
         lease,
         ticket,
         prompts: vec![prompt],
         options: options.clone(),
-        choices,
+        choices: settings.choices,
         echo: None,
         format,
+        extras: settings.extras,
         deadline: context.deadline.clone(),
         record: Arc::clone(&context.record),
     });
@@ -66,6 +82,7 @@ where
         model,
         options,
         prompt_tokens,
+        prompt: text,
         run,
     })
 }

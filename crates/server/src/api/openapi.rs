@@ -12,6 +12,7 @@ use super::messages::MessagesFields;
 use super::native::{DetokenizeFields, ScoreFields, TokenizeFields};
 use super::responses::ResponsesFields;
 use crate::app::App;
+use crate::engine::extra_fields::ExtraFields;
 use crate::engine::parameters::{AnswerFields, LimitFields};
 use crate::engine::sampling_fields::SamplingFields;
 use crate::http::error::ApiResult;
@@ -40,6 +41,7 @@ const SAMPLING: AddSchema = add::<SamplingFields>;
 const ANSWER: AddSchema = add::<AnswerFields>;
 const LIMIT: AddSchema = add::<LimitFields>;
 const FORMAT: AddSchema = add::<FormatFields>;
+const EXTRA: AddSchema = add::<ExtraFields>;
 
 /// The endpoints.
 const OPERATIONS: &[Operation] = &[
@@ -47,19 +49,32 @@ const OPERATIONS: &[Operation] = &[
         "post",
         "/v1/chat/completions",
         "Answer a conversation",
-        &[add::<ChatFields>, SAMPLING, ANSWER, LIMIT, FORMAT],
+        &[add::<ChatFields>, SAMPLING, ANSWER, LIMIT, FORMAT, EXTRA],
+    ),
+    (
+        "post",
+        "/v1/chat/completions/input_tokens",
+        "Count the tokens of a conversation (llama.cpp)",
+        &[add::<ChatFields>],
     ),
     (
         "post",
         "/v1/completions",
         "Complete texts",
-        &[add::<CompletionFields>, SAMPLING, ANSWER, LIMIT, FORMAT],
+        &[
+            add::<CompletionFields>,
+            SAMPLING,
+            ANSWER,
+            LIMIT,
+            FORMAT,
+            EXTRA,
+        ],
     ),
     (
         "post",
         "/v1/responses",
         "Create a response (OpenAI Responses)",
-        &[add::<ResponsesFields>, SAMPLING, ANSWER, FORMAT],
+        &[add::<ResponsesFields>, SAMPLING, ANSWER, FORMAT, EXTRA],
     ),
     (
         "post",
@@ -84,7 +99,7 @@ const OPERATIONS: &[Operation] = &[
         "post",
         "/v1/messages",
         "Create a message (Anthropic)",
-        &[add::<MessagesFields>, SAMPLING, ANSWER, FORMAT],
+        &[add::<MessagesFields>, SAMPLING, ANSWER, FORMAT, EXTRA],
     ),
     (
         "post",
@@ -140,13 +155,52 @@ const OPERATIONS: &[Operation] = &[
         "post",
         "/completion",
         "Complete a text (llama.cpp)",
-        &[add::<LlamaCppFields>, SAMPLING, ANSWER, FORMAT],
+        &[
+            add::<LlamaCppFields>,
+            SAMPLING,
+            ANSWER,
+            LIMIT,
+            FORMAT,
+            EXTRA,
+        ],
+    ),
+    (
+        "post",
+        "/completions",
+        "Complete a text (llama.cpp)",
+        &[
+            add::<LlamaCppFields>,
+            SAMPLING,
+            ANSWER,
+            LIMIT,
+            FORMAT,
+            EXTRA,
+        ],
+    ),
+    (
+        "post",
+        "/embeddings",
+        "Compute embeddings (llama.cpp)",
+        &[add::<EmbeddingFields>],
+    ),
+    (
+        "post",
+        "/embedding",
+        "Compute embeddings (llama.cpp)",
+        &[add::<EmbeddingFields>],
     ),
     (
         "post",
         "/infill",
         "Complete text between a prefix and a suffix (llama.cpp)",
-        &[add::<LlamaCppFields>, SAMPLING, ANSWER, FORMAT],
+        &[
+            add::<LlamaCppFields>,
+            SAMPLING,
+            ANSWER,
+            LIMIT,
+            FORMAT,
+            EXTRA,
+        ],
     ),
     (
         "post",

@@ -26,7 +26,7 @@ fn endpoints() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/models", on(GET, models::list)),
         ("/models/{*id}", on(GET, models::retrieve)),
         ("/chat/completions", post(chat::create)),
-        ("/completions", post(completions::create)),
+        ("/chat/completions/input_tokens", post(chat::count)),
         ("/responses", post(responses::create)),
         (
             "/responses/{id}",
@@ -41,7 +41,6 @@ fn endpoints() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/detokenize", post(native::detokenize)),
         ("/apply-template", post(native::apply_template)),
         ("/score", post(native::score)),
-        ("/embeddings", post(embeddings::embed)),
         ("/audio/transcriptions", upload(audio::transcribe)),
         ("/audio/translations", upload(audio::translate)),
         ("/rerank", post(embeddings::rerank)),
@@ -49,6 +48,7 @@ fn endpoints() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/classify", post(classify::classify)),
         ("/predict", post(classify::predict)),
         ("/completion", post(llamacpp::completion)),
+        ("/embedding", post(embeddings::embed_native)),
         ("/infill", post(llamacpp::fill)),
         ("/table", on(GET, inside::table)),
         ("/activations", post(inside::activations)),
@@ -59,9 +59,22 @@ fn endpoints() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     ]
 }
 
+/// Returns the endpoints that differ with and without `/v1`: those of OpenAI, and those of llama.cpp.
+fn versioned_endpoints() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
+    vec![
+        ("/v1/completions", post(completions::create)),
+        ("/completions", post(llamacpp::completion)),
+        ("/v1/embeddings", post(embeddings::embed)),
+        ("/embeddings", post(embeddings::embed_native)),
+    ]
+}
+
 /// Returns the router of all endpoints.
 pub(crate) fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
+    for (path, methods) in versioned_endpoints() {
+        router = router.route(path, methods);
+    }
     for (path, methods) in endpoints() {
         router = router
             .route(&format!("/v1{path}"), methods.clone())

@@ -1,7 +1,9 @@
 //! `/metrics`, `/props`, `/slots`: the state of the server.
 
 use super::common::{json_response, lease, percent_decoded, query};
+use super::llamacpp::sampling;
 use crate::app::App;
+use crate::config::MetricsCompat;
 use crate::engine::messages::LateSystem;
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
@@ -42,6 +44,10 @@ pub(crate) async fn metrics(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResu
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    if app.metrics_compat == Some(MetricsCompat::LlamaCpp) {
+        let headers = response.headers_mut();
+        headers.insert("process-start-time-unix", app.started.into());
+    }
     Ok(response)
 }
 
@@ -53,7 +59,7 @@ pub(crate) async fn props(
     uri: Uri,
 ) -> ApiResult<Response<Body>> {
     let name = query(&uri, "model").map(percent_decoded);
-    let entry = app.registry.entry(name.as_deref())?;
+    let entry = app.registry.requested(name.as_deref())?;
     context.record.set_model(&entry.config.name);
     let loaded = match entry.status() {
         // A client that starts with the server waits for the context length.
@@ -62,26 +68,16 @@ pub(crate) async fn props(
     };
     let loaded = loaded.as_ref();
     let facts = loaded.map(|loaded| loaded.model.facts());
-    let default = Sampling::default();
+    let mut params = sampling(&Sampling::default());
+    params["n_predict"] = (-1).into();
+    params["seed"] = (-1).into();
     let template = loaded.and_then(|loaded| loaded.template(&[]).ok());
     let is_late_system_kept =
         loaded.is_some_and(|loaded| loaded.can_chat() && loaded.late_system() == LateSystem::Kept);
     Ok(json_response(&json!({
         "default_generation_settings": {
             "n_ctx": facts.map_or(0, |facts| facts.context),
-            "params": {
-                "temperature": default.temperature,
-                "top_k": default.top_k,
-                "top_p": default.top_p,
-                "min_p": default.min_p,
-                "typical_p": default.typical_p,
-                "repeat_penalty": default.repetition_penalty,
-                "repeat_last_n": default.repeat_last_n,
-                "presence_penalty": default.presence_penalty,
-                "frequency_penalty": default.frequency_penalty,
-                "n_predict": -1,
-                "seed": -1,
-            },
+            "params": params,
         },
         "total_slots": loaded.map_or(0, |loaded| loaded.admission.slots()),
         "model_path": entry.config.name,

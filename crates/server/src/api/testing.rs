@@ -22,16 +22,13 @@ pub(crate) fn output(delta: Delta) -> Event {
         choice: 0,
         delta,
         logprobs: Vec::new(),
+        tokens: Vec::new(),
+        usage: Usage::default(),
     })
 }
 
 /// Returns the events of the end.
 pub(crate) fn ended(reason: FinishReason, stop_string: Option<&str>) -> Vec<Event> {
-    let finished = Finished {
-        choice: 0,
-        reason,
-        stop_string: stop_string.map(str::to_string),
-    };
     let usage = Usage {
         prompt: PromptUsage {
             tokens: 10,
@@ -40,6 +37,13 @@ pub(crate) fn ended(reason: FinishReason, stop_string: Option<&str>) -> Vec<Even
         generated: 3,
         reasoning: 1,
         ..Usage::default()
+    };
+    let finished = Finished {
+        choice: 0,
+        reason,
+        stop_string: stop_string.map(str::to_string),
+        tokens: Vec::new(),
+        usage,
     };
     vec![Event::Finished(finished), Event::Done(usage)]
 }

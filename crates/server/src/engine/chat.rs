@@ -1,7 +1,7 @@
 //! Prepares a chat: renders and tokenizes the conversation, and compiles the grammar of the answer.
 
 use super::answer_grammar::AnswerGrammar;
-use super::conversation::Chat;
+use super::conversation::{Chat, PromptEnd};
 use super::messages::arrange_system;
 use super::request::{ChatOutput, Content, OutputFormat};
 use super::tools::{self, Tool, ToolChoice};
@@ -46,7 +46,8 @@ pub(crate) fn prompt(model: &Loaded, chat: &Chat) -> ApiResult<Prompt> {
     let continued = messages.pop_if(|_| chat.continues_answer());
     let conversation = Conversation::new(&messages)
         .tools(&tools)
-        .variables(&chat.variables);
+        .variables(&chat.variables)
+        .add_generation_prompt(chat.prompt_end != PromptEnd::Conversation);
     let adapted = template.adapt(&conversation, chat.reasoning_effort.as_deref());
     let tokenizer = model.model.tokenizer();
     let rendered = template.prompt(&adapted.conversation(), tokenizer);
@@ -61,10 +62,12 @@ pub(crate) fn prompt(model: &Loaded, chat: &Chat) -> ApiResult<Prompt> {
         tokens.extend(tokenizer.encode_continuation(answer)?);
         text.extend([prefix.as_str(), answer]);
     }
+    let mut warnings = adapted.warnings;
+    warnings.extend(model.template_warning());
     Ok(Prompt {
         text,
         tokens,
-        warnings: adapted.warnings,
+        warnings,
     })
 }
 

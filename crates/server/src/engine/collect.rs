@@ -1,6 +1,8 @@
 //! A whole answer: the fold of its events, so that it cannot differ from a streamed one.
 
-use super::events::{CalledTool, Delta, Event, FinishReason, PromptOutput, TokenLogprob, Usage};
+use super::events::{
+    CalledTool, Delta, Event, FinishReason, Finished, Output, PromptOutput, TokenLogprob, Usage,
+};
 use super::run::Run;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::sse::{EventSource, EventWriter};
@@ -25,12 +27,15 @@ pub(crate) struct Choice {
     pub(crate) logprobs: Vec<TokenLogprob>,
     pub(crate) reason: Option<FinishReason>,
     pub(crate) stop_string: Option<String>,
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens and times of the prompt and the choice.
+    pub(crate) usage: Usage,
 }
 
 impl Choice {
     /// Appends an increment.
-    pub(crate) fn push(&mut self, delta: Delta, logprobs: Vec<TokenLogprob>) {
-        match delta {
+    fn push(&mut self, output: Output) {
+        match output.delta {
             Delta::Text(text) => self.text.push_str(&text),
             Delta::Reasoning(text) => self.reasoning.push_str(&text),
             Delta::ToolCall(call) => self.calls.push(call),
@@ -41,7 +46,16 @@ impl Choice {
             }
             Delta::ToolCallEnd => {}
         }
-        self.logprobs.extend(logprobs);
+        self.logprobs.extend(output.logprobs);
+        self.tokens.extend(output.tokens);
+    }
+
+    /// Ends the choice.
+    fn finish(&mut self, finished: Finished) {
+        self.reason = Some(finished.reason);
+        self.stop_string = finished.stop_string;
+        self.tokens.extend(finished.tokens);
+        self.usage = finished.usage;
     }
 
     /// Why the choice ended.
@@ -58,13 +72,12 @@ pub(crate) async fn collect(mut run: Run, choices: u32) -> ApiResult<Answer> {
         match event? {
             Event::Prompt(prompt) => prompts.push(prompt),
             Event::Output(output) => {
-                answers[output.choice as usize].push(output.delta, output.logprobs);
+                answers[output.choice as usize].push(output);
             }
             Event::Finished(finished) => {
-                let choice = &mut answers[finished.choice as usize];
-                choice.reason = Some(finished.reason);
-                choice.stop_string = finished.stop_string;
+                answers[finished.choice as usize].finish(finished);
             }
+            Event::Progress(_) => {}
             Event::Done(usage) => {
                 return Ok(Answer {
                     choices: answers,

@@ -21,6 +21,22 @@ pub(crate) struct Chat {
     pub(crate) reasoning_effort: Option<String>,
     /// Further variables of the chat template.
     pub(crate) variables: Map<String, Value>,
+    pub(crate) prompt_end: PromptEnd,
+}
+
+/// How the prompt of a conversation ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PromptEnd {
+    /// With the last message if it is a text of the assistant, which the answer continues, otherwise with the start of
+    /// an answer.
+    #[default]
+    Automatic,
+    /// With the last message, a text of the assistant, which the answer continues.
+    Continued,
+    /// With the start of an answer.
+    Answer,
+    /// With the last message.
+    Conversation,
 }
 
 impl Chat {
@@ -31,6 +47,12 @@ impl Chat {
 
     /// Returns whether the answer continues the last message: a text of the assistant.
     pub(crate) fn continues_answer(&self) -> bool {
+        let can_continue = matches!(self.prompt_end, PromptEnd::Automatic | PromptEnd::Continued);
+        can_continue && self.ends_with_answer()
+    }
+
+    /// Whether the last message is a text of the assistant.
+    pub(crate) fn ends_with_answer(&self) -> bool {
         self.messages.last().is_some_and(|message| {
             message["role"] == "assistant" && message.get("tool_calls").is_none()
         })

@@ -9,6 +9,8 @@ pub(crate) enum Event {
     Prompt(PromptOutput),
     /// Output of a choice.
     Output(Output),
+    /// Part of a prompt was processed, if the progress is requested.
+    Progress(Progress),
     /// A choice ended.
     Finished(Finished),
     /// All choices ended.
@@ -25,6 +27,17 @@ pub(crate) struct PromptOutput {
     pub(crate) logprobs: Vec<TokenLogprob>,
 }
 
+/// Progress of a prompt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// Index of the first choice of the prompt.
+    pub(crate) choice: u32,
+    /// Number of processed tokens, with those from the prefix cache.
+    pub(crate) processed: u64,
+    /// Tokens of the prompt, and the time so far.
+    pub(crate) usage: Usage,
+}
+
 /// Output of one or more tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
@@ -34,6 +47,10 @@ pub(crate) struct Output {
     pub(crate) delta: Delta,
     /// Log-probabilities of the tokens of text, if requested.
     pub(crate) logprobs: Vec<TokenLogprob>,
+    /// Tokens since the last output.
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens and times of the prompt and the choice so far.
+    pub(crate) usage: Usage,
 }
 
 /// An increment of an answer.
@@ -90,6 +107,10 @@ pub(crate) struct Finished {
     pub(crate) reason: FinishReason,
     /// The stop string that ended it.
     pub(crate) stop_string: Option<String>,
+    /// Tokens since the last output.
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens and times of the prompt and the choice.
+    pub(crate) usage: Usage,
 }
 
 /// Why a choice ended.

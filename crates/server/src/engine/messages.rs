@@ -97,10 +97,16 @@ pub(crate) enum Media {
     Omitted,
 }
 
-/// Returns the text of a content: a string, or a list of text parts, which are joined.
+/// Returns the text of a content: a string, or a list of text parts, which are joined by line breaks as in llama.cpp
+/// and vLLM.
 pub(crate) fn text_of(content: &Value, path: &str, media: Media) -> ApiResult<String> {
+    Ok(parts_of(content, path, media)?.join("\n"))
+}
+
+/// Returns the texts of a content: a string, or a list of text parts.
+pub(crate) fn parts_of(content: &Value, path: &str, media: Media) -> ApiResult<Vec<String>> {
     let parts = match content {
-        Value::String(text) => return Ok(text.clone()),
+        Value::String(text) => return Ok(vec![text.clone()]),
         Value::Array(parts) => parts,
         _ => {
             return Err(ApiError::field(
@@ -109,20 +115,20 @@ pub(crate) fn text_of(content: &Value, path: &str, media: Media) -> ApiResult<St
             ));
         }
     };
-    let mut text = String::new();
+    let mut texts = Vec::new();
     for (at, part) in parts.iter().enumerate() {
         let path = format!("{path}[{at}]");
         let field = match part.get("type").and_then(Value::as_str) {
             Some("text" | "input_text" | "output_text") => "text",
             Some("refusal") => "refusal",
             Some(kind) => {
-                text.push_str(&media_text(&path, kind, media)?);
+                texts.push(media_text(&path, kind, media)?);
                 continue;
             }
             None => return Err(ApiError::field(format!("{path}.type"), "expected a string")),
         };
         match part.get(field).and_then(Value::as_str) {
-            Some(part) => text.push_str(part),
+            Some(part) => texts.push(part.to_string()),
             None => {
                 return Err(ApiError::field(
                     format!("{path}.{field}"),
@@ -131,7 +137,7 @@ pub(crate) fn text_of(content: &Value, path: &str, media: Media) -> ApiResult<St
             }
         }
     }
-    Ok(text)
+    Ok(texts)
 }
 
 /// Returns the text that takes the place of a part that is not text.
@@ -294,7 +300,7 @@ mod tests {
         let normalized = normalize(messages.as_array().expect("a list")).expect("valid messages");
         let late = arrange_system(normalized.clone(), LateSystem::Kept);
         let expected = [
-            "system:a\n\nbc",
+            "system:a\n\nb\nc",
             "user:d",
             "system:e",
             "user:f",
@@ -305,7 +311,7 @@ mod tests {
         assert_eq!(roles(&late), expected);
         let moved = arrange_system(normalized, LateSystem::Moved);
         let expected = [
-            "system:a\n\nbc",
+            "system:a\n\nb\nc",
             "user:d",
             "user:e\n\nf",
             "user:g",
@@ -323,7 +329,7 @@ mod tests {
         let message = json!([{ "role": "tool", "tool_call_id": "x", "content": parts }]);
         let normalized = normalize(message.as_array().expect("a list")).expect("valid messages");
         let content = &normalized[0]["content"];
-        assert_eq!(*content, "a[image omitted: the model reads only text]");
+        assert_eq!(*content, "a\n[image omitted: the model reads only text]");
     }
 
     #[test]

@@ -5,9 +5,12 @@ pub(crate) mod admission;
 pub(crate) mod answer_grammar;
 pub(crate) mod blocking;
 pub(crate) mod chat;
+mod clock;
 pub(crate) mod collect;
 pub(crate) mod conversation;
 pub(crate) mod events;
+pub(crate) mod extra_fields;
+mod line_limits;
 pub(crate) mod messages;
 pub(crate) mod numbers;
 pub(crate) mod output;
@@ -16,4 +19,5 @@ pub(crate) mod request;
 pub(crate) mod run;
 #[rustfmt::skip] // generated
 pub(crate) mod sampling_fields;
+pub(crate) mod samplers;
 pub(crate) mod tools;

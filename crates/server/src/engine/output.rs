@@ -1,6 +1,6 @@
 //! Turns the pieces of a generation into events.
 
-use super::events::{CallArguments, CalledTool, Delta, FinishReason, Output, TokenLogprob};
+use super::events::{CallArguments, CalledTool, Delta, FinishReason, Output, TokenLogprob, Usage};
 use super::request::{ChatOutput, Content, OutputFormat};
 use crate::http::ids;
 use std::collections::VecDeque;
@@ -15,6 +15,8 @@ pub(crate) struct ChoiceOutput {
     held_back: VecDeque<(u64, TokenLogprob)>,
     /// Log-probabilities for the next text.
     pending: Vec<TokenLogprob>,
+    /// Tokens for the next output.
+    unsent: Vec<u32>,
     /// Number of bytes of all tokens, and of all text of pieces.
     token_bytes: u64,
     text_bytes: u64,
@@ -54,6 +56,7 @@ impl ChoiceOutput {
             parser,
             held_back: VecDeque::new(),
             pending: Vec::new(),
+            unsent: Vec::new(),
             token_bytes: 0,
             text_bytes: 0,
             tokens: 0,
@@ -68,6 +71,7 @@ impl ChoiceOutput {
     pub(crate) fn push(&mut self, piece: Piece<'_>, tokenizer: &Tokenizer) -> Vec<Output> {
         if !piece.is_flush {
             self.tokens += 1;
+            self.unsent.push(piece.token);
         }
         self.text_bytes += piece.text.len() as u64;
         if !piece.is_flush {
@@ -103,6 +107,11 @@ impl ChoiceOutput {
             self.reasoning += u64::from(!piece.is_flush);
         }
         outputs
+    }
+
+    /// Returns the tokens since the last output.
+    pub(crate) fn take_tokens(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unsent)
     }
 
     /// Drops the log-probabilities of tokens that are part of a stop string.
@@ -162,6 +171,8 @@ impl ChoiceOutput {
             choice: self.choice,
             delta: Delta::Text(text.to_string()),
             logprobs: std::mem::take(&mut self.pending),
+            tokens: self.take_tokens(),
+            usage: Usage::default(),
         }]
     }
 
@@ -175,10 +186,13 @@ impl ChoiceOutput {
             // Reasoning and tool calls have no log-probabilities.
             let logprobs = std::mem::take(&mut self.pending);
             let choice = self.choice;
-            let output = |delta, logprobs| Output {
+            let mut tokens = self.take_tokens();
+            let mut output = |delta, logprobs| Output {
                 choice,
                 delta,
                 logprobs,
+                tokens: std::mem::take(&mut tokens),
+                usage: Usage::default(),
             };
             match delta {
                 MessageDelta::Content(text) => outputs.push(output(Delta::Text(text), logprobs)),

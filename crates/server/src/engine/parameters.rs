@@ -1,6 +1,7 @@
 //! Parameters of a generation that all APIs share, and their ranges.
 
 use super::numbers::Int;
+use super::samplers;
 use super::sampling_fields::SamplingFields;
 use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
@@ -32,6 +33,10 @@ impl Strings {
 /// Fields of a request that apply to an answer, besides [`SamplingFields`].
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct AnswerFields {
+    /// Samplers that apply, as a list of names or a string of letters, as in llama.cpp; their order is fixed. Default:
+    /// all.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) samplers: Option<Value>,
     /// DRY sequence breakers.
     pub(crate) dry_sequence_breakers: Option<Vec<String>>,
     /// Mirostat: 0 off, 2 on.
@@ -79,7 +84,7 @@ impl AnswerFields {
         let ids = self.stop_token_ids.iter().flatten();
         let ids = ids.map(|id| id.u32_in("stop_token_ids", 0, vocab.saturating_sub(1)));
         let options = GenerateOptions::default()
-            .sampling(self.complete(sampling))
+            .sampling(self.complete(sampling)?)
             .stop(self.stop_strings()?)
             .stop_token_ids(ids.collect::<ApiResult<_>>()?)
             .min_tokens(match self.min_tokens {
@@ -131,17 +136,23 @@ impl AnswerFields {
     }
 
     /// Returns the sampling parameters with the seed. Mirostat is off unless it is switched on.
-    fn complete(&self, sampling: Sampling) -> Sampling {
-        let is_mirostat = self.mirostat.is_some_and(|Int(mode)| mode > 0);
-        let tau = if is_mirostat {
-            sampling.mirostat_tau
-        } else {
-            0.0
+    fn complete(&self, sampling: Sampling) -> ApiResult<Sampling> {
+        let tau = match self.mirostat {
+            Some(Int(2)) => sampling.mirostat_tau,
+            None | Some(Int(..=0)) => 0.0,
+            Some(Int(mode)) => {
+                let message = format!("expected 0 (off) or 2 (Mirostat 2), got {mode}");
+                return Err(ApiError::field("mirostat", message));
+            }
         };
-        sampling.mirostat_tau(tau).seed(match self.seed {
+        let sampling = sampling.mirostat_tau(tau).seed(match self.seed {
             Some(Int(seed)) if seed >= 0 => seed.unsigned_abs(),
             _ => ids::new_seed(),
-        })
+        });
+        match &self.samplers {
+            Some(listed) => samplers::select(listed, sampling),
+            None => Ok(sampling),
+        }
     }
 }
 
@@ -213,33 +224,78 @@ fn logit_bias(bias: &Value, model: &Model) -> ApiResult<Vec<(u32, f32)>> {
 /// Number of tokens to generate.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct LimitFields {
-    /// Maximum number of tokens to generate, at least 1. Reasoning counts.
+    /// Maximum number of tokens to generate; -1: no limit; 0: only the prompt is processed. Reasoning counts.
     #[schema(value_type = Option<i64>)]
     pub(crate) max_completion_tokens: Option<Int>,
     /// Same as `max_completion_tokens`, which has precedence.
     #[schema(value_type = Option<i64>)]
     pub(crate) max_tokens: Option<Int>,
-    /// Same as `max_tokens`; -1: no limit.
+    /// Same as `max_tokens`, which has precedence.
     #[schema(value_type = Option<i64>)]
     pub(crate) n_predict: Option<Int>,
 }
 
 impl LimitFields {
-    /// Returns the limit; `u32::MAX`: until the context is full.
-    pub(crate) fn tokens(&self) -> ApiResult<u32> {
+    /// Returns the limit of the first of these fields; `None` if the request has none.
+    pub(crate) fn limit(&self) -> ApiResult<Option<TokenLimit>> {
         let named = [
             ("max_completion_tokens", self.max_completion_tokens),
             ("max_tokens", self.max_tokens),
+            ("n_predict", self.n_predict),
         ];
-        let first = named
-            .into_iter()
-            .find_map(|(name, value)| Some((name, value?)));
-        match (first, self.n_predict) {
-            (Some((name, value)), _) => {
-                Ok(u32::try_from(value.in_range(name, 1, i64::MAX)?).unwrap_or(u32::MAX))
-            }
-            (None, Some(Int(value))) if value > 0 => Ok(u32::try_from(value).unwrap_or(u32::MAX)),
-            _ => Ok(u32::MAX),
+        let mut named = named.into_iter();
+        let first = named.find_map(|(name, value)| Some((name, value?)));
+        first
+            .map(|(name, value)| TokenLimit::new(name, value))
+            .transpose()
+    }
+}
+
+/// Limit of the number of generated tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TokenLimit {
+    /// The generation ends at a stop token, or when the context is full.
+    #[default]
+    None,
+    /// Nothing is generated: the prompt is processed, and then is in the prefix cache.
+    PromptOnly,
+    /// Maximum number.
+    Max(u32),
+}
+
+impl TokenLimit {
+    /// Parses the number of a field.
+    pub(crate) fn new(name: &str, value: Int) -> ApiResult<Self> {
+        Ok(match value.in_range(name, -1, i64::MAX)? {
+            -1 => Self::None,
+            0 => Self::PromptOnly,
+            tokens => Self::Max(u32::try_from(tokens).unwrap_or(u32::MAX)),
+        })
+    }
+
+    /// Returns the number of choices that are generated of `choices`.
+    pub(crate) fn choices(self, choices: u32) -> u32 {
+        match self {
+            Self::PromptOnly => 0,
+            Self::None | Self::Max(_) => choices,
+        }
+    }
+
+    /// Returns the option of a generation.
+    pub(crate) fn max_tokens(self) -> u32 {
+        match self {
+            Self::PromptOnly => 0,
+            Self::None => u32::MAX,
+            Self::Max(tokens) => tokens,
+        }
+    }
+
+    /// Returns the number as in a request.
+    pub(crate) fn number(self) -> i64 {
+        match self {
+            Self::None => -1,
+            Self::PromptOnly => 0,
+            Self::Max(tokens) => tokens.into(),
         }
     }
 }

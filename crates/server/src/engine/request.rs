@@ -5,6 +5,7 @@ use crate::http::deadline::Deadline;
 use crate::http::record::Record;
 use crate::models::Lease;
 use std::sync::Arc;
+use std::time::Duration;
 use tabla::GenerateOptions;
 use tabla::text::ChatFormat;
 
@@ -24,8 +25,26 @@ pub(crate) struct Generate {
     pub(crate) echo: Option<Echo>,
     /// Format of the output.
     pub(crate) format: OutputFormat,
+    pub(crate) extras: Extras,
     pub(crate) deadline: Deadline,
     pub(crate) record: Arc<Record>,
+}
+
+/// Options of llama.cpp that the server implements.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extras {
+    /// Whether the progress of the prompt is reported.
+    pub(crate) progress: bool,
+    pub(crate) lines: LineRules,
+}
+
+/// Rules that end an answer at the end of a line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LineRules {
+    /// Minimum number of spaces and tabs at the start of a line after the first.
+    pub(crate) indent: u32,
+    /// Time of the generation after which the next line break ends the answer.
+    pub(crate) time: Option<Duration>,
 }
 
 /// Output of the prompt.

@@ -5,9 +5,13 @@
 
 use super::admission::{Admission, Slot};
 use super::blocking::{blocking, panicked};
-use super::events::{Event, Finished, PromptOutput, PromptUsage, TokenLogprob, Usage};
+use super::clock::{Clock, PromptWork};
+use super::events::{
+    Event, FinishReason, Finished, Output, Progress, PromptOutput, PromptUsage, TokenLogprob, Usage,
+};
+use super::line_limits::LineLimits;
 use super::output::{ChoiceOutput, pairs};
-use super::request::{Echo, Generate, OutputFormat};
+use super::request::{Echo, Extras, Generate, OutputFormat};
 use crate::http::deadline::Deadline;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::record::Record;
@@ -16,7 +20,7 @@ use crate::models::Loaded;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tabla::{Cancel, GenerateOptions, Session, Stats};
+use tabla::{Cancel, GenerateOptions, Session};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
@@ -117,6 +121,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         choices,
         echo,
         format,
+        extras,
         deadline,
         record,
     } = request;
@@ -140,6 +145,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         },
         cancel,
         format,
+        extras,
         record: Arc::clone(&record),
         without_token: Arc::new(AtomicUsize::new(prompts.len() * choices.max(1) as usize)),
     };
@@ -240,7 +246,7 @@ async fn run_prompt(
     slot: Slot,
     options: GenerateOptions,
 ) -> Ended<Usage> {
-    if prompt.echo.is_none() && prompt.choices == 1 {
+    if prompt.echo.is_none() && prompt.choices == 1 && !job.extras.progress {
         let run = move || run_with_prompt(&job, &prompt, slot, &options);
         return tokio::task::spawn_blocking(run)
             .await
@@ -258,17 +264,35 @@ async fn run_prompt(
         blocking(move || prefill(&job, &tokens, first, echo))
     };
     let (session, prompt) = prefill.await.map_err(Some)?;
-    let prompt_time = begun.elapsed();
-    job.record_prompt(prompt, prompt_time);
-    let begun = Instant::now();
-    let counts = run_choices(&job, session, slot, options, first, choices).await?;
-    Ok(Usage {
+    let usage = Usage {
         prompt,
-        generated: counts.tokens,
-        reasoning: counts.reasoning,
-        prompt_time,
-        generation_time: begun.elapsed(),
-    })
+        prompt_time: begun.elapsed(),
+        ..Usage::default()
+    };
+    job.record_prompt(prompt, usage.prompt_time);
+    if choices == 0 {
+        return finish_prompt(&job, first, usage).await;
+    }
+    let choices = Choices {
+        options,
+        first,
+        count: choices,
+    };
+    run_choices(&job, session, slot, choices, usage).await
+}
+
+/// Ends a prompt without choices.
+async fn finish_prompt(job: &Job, choice: u32, usage: Usage) -> Ended<Usage> {
+    let finished = Finished {
+        choice,
+        reason: FinishReason::Length,
+        stop_string: None,
+        tokens: Vec::new(),
+        usage,
+    };
+    let sent = job.sink.sender.send(Ok(Event::Finished(finished))).await;
+    sent.map_err(|_| None)?;
+    Ok(usage)
 }
 
 /// Processes a prompt and runs its only choice as one request to the model, which never releases the slot
@@ -279,25 +303,14 @@ fn run_with_prompt(
     slot: Slot,
     options: &GenerateOptions,
 ) -> Ended<Usage> {
-    let begun = Instant::now();
+    let mut usage = Usage::default();
+    usage.prompt.tokens = prompt.tokens.len() as u64;
+    let clock = Clock::new(usage, PromptWork::Included);
     let mut session = job.model.session();
     job.cancel.add(&session);
     let appended = session.append(&prompt.tokens);
     appended.map_err(|error| Some(error.into()))?;
-    let mut usage = Usage::default();
-    let mut first = |stats: Stats| {
-        usage.prompt = PromptUsage {
-            tokens: prompt.tokens.len() as u64,
-            cached: stats.prompt_cached.into(),
-        };
-        usage.prompt_time = stats.prompt_took;
-        job.record_prompt(usage.prompt, usage.prompt_time);
-    };
-    let counts = run_choice(job, session, slot, prompt.first, options, &mut first)?;
-    usage.generated = counts.tokens;
-    usage.reasoning = counts.reasoning;
-    usage.generation_time = begun.elapsed().saturating_sub(usage.prompt_time);
-    Ok(usage)
+    run_choice(job, session, slot, prompt.first, options, clock)
 }
 
 /// Processes the prompt.
@@ -324,8 +337,9 @@ fn prefill(
         let _ = job.sink.sender.blocking_send(Ok(Event::Prompt(prompt)));
     }
     let before = session.computed_tokens();
-    session.prefill(tokens)?;
     let count = tokens.len() as u64;
+    let mut reports = Reports::new(job, first, count);
+    session.prefill_with(tokens, |done, _| reports.processed(done as u64))?;
     if echo.is_none() {
         // The choices compute the last token again.
         let cached_max = count.saturating_sub(1);
@@ -337,6 +351,63 @@ fn prefill(
         cached,
     };
     Ok((session, usage))
+}
+
+/// Reports the progress of a prompt, if the request wants it.
+struct Reports<'a> {
+    job: &'a Job,
+    choice: u32,
+    /// Number of tokens of the prompt.
+    count: u64,
+    begun: Instant,
+    /// Number of tokens from the prefix cache, after the first report.
+    cached: Option<u64>,
+}
+
+impl<'a> Reports<'a> {
+    fn new(job: &'a Job, choice: u32, count: u64) -> Self {
+        Self {
+            job,
+            choice,
+            count,
+            begun: Instant::now(),
+            cached: None,
+        }
+    }
+
+    /// Reports the number of processed tokens, which at first are those from the prefix cache.
+    fn processed(&mut self, done: u64) {
+        if !self.job.extras.progress {
+            return;
+        }
+        match self.cached {
+            Some(cached) => self.send(cached, done, self.begun.elapsed()),
+            None => self.send(done, done, Duration::ZERO),
+        }
+        self.cached.get_or_insert(done);
+    }
+
+    fn send(&self, cached: u64, processed: u64, prompt_time: Duration) {
+        let prompt = PromptUsage {
+            tokens: self.count,
+            cached,
+        };
+        let progress = Progress {
+            choice: self.choice,
+            processed,
+            usage: Usage {
+                prompt,
+                prompt_time,
+                ..Usage::default()
+            },
+        };
+        // The client may be gone; the next event finds out.
+        let _ = self
+            .job
+            .sink
+            .sender
+            .blocking_send(Ok(Event::Progress(progress)));
+    }
 }
 
 /// Returns the log-probabilities of all tokens after the first.
@@ -365,6 +436,7 @@ struct Job {
     sink: Sink,
     cancel: CancelGroup,
     format: OutputFormat,
+    extras: Extras,
     record: Arc<Record>,
     /// Number of choices without a token.
     without_token: Arc<AtomicUsize>,
@@ -380,6 +452,13 @@ impl Job {
         }
     }
 
+    /// Records a prompt that was computed with its choice.
+    fn record_included(&self, usage: Option<Usage>) {
+        if let Some(usage) = usage {
+            self.record_prompt(usage.prompt, usage.prompt_time);
+        }
+    }
+
     /// Records a computed prompt in the metrics and in the log.
     fn record_prompt(&self, prompt: PromptUsage, time: Duration) {
         self.model.metrics.prompt(prompt, time);
@@ -390,30 +469,33 @@ impl Job {
     }
 }
 
-/// Number of generated tokens.
-#[derive(Default)]
-struct Counts {
-    tokens: u64,
-    reasoning: u64,
+/// The choices of a prompt.
+struct Choices {
+    /// Options of the first choice.
+    options: GenerateOptions,
+    /// Index of the first choice.
+    first: u32,
+    count: u32,
 }
 
-/// Runs the choices of a prompt.
+/// Runs the choices of a processed prompt. Returns the tokens and times of all.
 async fn run_choices(
     job: &Job,
     session: Session,
     slot: Slot,
-    options: GenerateOptions,
-    first: u32,
-    choices: u32,
-) -> Ended<Counts> {
-    let forks = (1..choices).map(|_| session.fork());
+    choices: Choices,
+    prompt: Usage,
+) -> Ended<Usage> {
+    let begun = Instant::now();
+    let Choices {
+        options,
+        first,
+        count,
+    } = choices;
+    let forks = (1..count).map(|_| session.fork());
     let forks: Result<Vec<Session>, tabla::Error> = forks.collect();
     let forks = forks.map_err(|error| Some(error.into()))?;
-    let mut sessions = Vec::new();
-    if choices > 0 {
-        sessions.push(session);
-    }
-    sessions.extend(forks);
+    let sessions = std::iter::once(session).chain(forks);
     let mut slot = Some(slot);
     let mut tasks = Vec::new();
     for (at, session) in (0..).zip(sessions) {
@@ -427,84 +509,94 @@ async fn run_choices(
         let options = options.clone().sampling(sampling.seed(seed));
         tasks.push(tokio::task::spawn_blocking(move || {
             job.cancel.add(&session);
-            run_choice(&job, session, slot, first + at, &options, &mut |_| {})
+            let clock = Clock::new(prompt, PromptWork::Done);
+            run_choice(&job, session, slot, first + at, &options, clock)
         }));
     }
-    let mut counts = Counts::default();
+    let mut usage = prompt;
     for task in tasks {
         let of_choice = task.await.unwrap_or_else(|_| Err(Some(panicked())))?;
-        counts.tokens += of_choice.tokens;
-        counts.reasoning += of_choice.reasoning;
+        usage.generated += of_choice.generated;
+        usage.reasoning += of_choice.reasoning;
     }
-    Ok(counts)
+    usage.generation_time = begun.elapsed();
+    Ok(usage)
 }
 
-/// Runs one choice. `begun` receives the statistics after the first piece.
+/// Runs one choice. Returns its tokens and times.
 fn run_choice(
     job: &Job,
     mut session: Session,
     slot: Slot,
     choice: u32,
     options: &GenerateOptions,
-    begun: &mut dyn FnMut(Stats),
-) -> Ended<Counts> {
+    mut clock: Clock,
+) -> Ended<Usage> {
     let mut slot = Some(slot);
-    let mut begun = Some(begun);
+    let mut is_first = true;
+    let mut lines = LineLimits::new(job.extras.lines);
     let tokenizer = job.model.model.tokenizer();
     let mut output = ChoiceOutput::new(choice, &job.format);
     let failed = |error: tabla::Error| Some(ApiError::from(error));
     let mut generation = session.generate(options).map_err(failed)?;
     let mut latency = job.model.metrics.latency();
-    while let Some(piece) = generation.next_piece().map_err(failed)? {
+    while let Some(mut piece) = generation.next_piece().map_err(failed)? {
         if !piece.is_flush {
             latency.token();
             if let Some(time) = job.record.token() {
                 job.model.metrics.first_token_time.observe(time);
             }
         }
+        let end = lines.push(piece.text, clock.generation_time());
+        piece.text = &piece.text[..end.unwrap_or(piece.text.len())];
         let events = output.push(piece, tokenizer);
-        if let Some(begun) = begun.take() {
+        if std::mem::take(&mut is_first) {
             job.without_token.fetch_sub(1, Ordering::Relaxed);
-            begun(generation.stats());
+            job.record_included(clock.prompt_ended(generation.stats()));
         }
+        let usage = clock.usage(&output);
         for event in events {
-            job.sink.send(Event::Output(event), &mut slot)?;
+            job.sink
+                .send(Event::Output(Output { usage, ..event }), &mut slot)?;
         }
-        if output.is_complete() || job.sink.deadline.has_passed() {
+        if output.is_complete() || end.is_some() || job.sink.deadline.has_passed() {
             generation.stop().map_err(failed)?;
             break;
         }
     }
-    if begun.is_some() {
-        job.without_token.fetch_sub(1, Ordering::Relaxed);
-    }
     let stats = generation.stats();
-    if let Some(begun) = begun.filter(|_| stats.tokens > 0 || !job.cancel.is_cancelled()) {
-        begun(stats);
+    if is_first {
+        job.without_token.fetch_sub(1, Ordering::Relaxed);
+        if stats.tokens > 0 || !job.cancel.is_cancelled() {
+            job.record_included(clock.prompt_ended(stats));
+        }
     }
     if job.cancel.is_cancelled() {
         return Err(None);
     }
-    let finish = stats.finish;
     let stop_string = generation.stop_string().map(str::to_string);
     if stop_string.is_some() {
         output.drop_held_back();
     }
-    for event in output.finish() {
-        job.sink.send(Event::Output(event), &mut slot)?;
+    let rest = output.finish();
+    let usage = clock.usage(&output);
+    for event in rest {
+        job.sink
+            .send(Event::Output(Output { usage, ..event }), &mut slot)?;
     }
-    let reason = output.reason(finish);
+    let reason = output.reason(stats.finish);
     job.model.metrics.finished(reason);
+    let tokens = usage.prompt.tokens + usage.generated;
+    job.model.metrics.sequence(tokens, stats.draft);
     let finished = Finished {
         choice,
         reason,
         stop_string,
+        tokens: output.take_tokens(),
+        usage,
     };
     job.sink.send(Event::Finished(finished), &mut slot)?;
-    Ok(Counts {
-        tokens: output.tokens,
-        reasoning: output.reasoning,
-    })
+    Ok(usage)
 }
 
 /// Sends events to the task of the request.

@@ -15,10 +15,10 @@ pub(crate) struct SamplingFields {
     /// Same as `repeat_penalty`, which has precedence.
     pub(super) repetition_penalty: Option<f32>,
     /// Amount subtracted from the logit of a token for each occurrence among the last
-    /// `repeat_last_n`; 0: off. Range -2 to 2, default 0.
+    /// `repeat_last_n`; 0: off. Range -100 to 100, default 0.
     pub(super) frequency_penalty: Option<f32>,
     /// Amount subtracted once from the logit of a token that occurs among the last `repeat_last_n`;
-    /// 0: off. Range -2 to 2, default 0.
+    /// 0: off. Range -100 to 100, default 0.
     pub(super) presence_penalty: Option<f32>,
     /// Number of recent tokens that the penalties apply to; -1: 1024. Range -1 to 1024, default 64.
     #[schema(value_type = Option<i64>)]
@@ -55,7 +55,7 @@ pub(crate) struct SamplingFields {
     /// Minimum probability of the tokens that XTC removes. Range 0 to 1, default 0.1.
     pub(super) xtc_threshold: Option<f32>,
     /// Temperature: divisor of the logits; 0: always the likeliest token, which no sampler removes.
-    /// Range 0 to 2, default 0.8.
+    /// Range 0 to 100, default 0.8.
     pub(super) temperature: Option<f32>,
     /// Maximum change of the temperature with the entropy of the remaining tokens, in both
     /// directions (dynamic temperature, by kalomaze); 0: off. Range 0 to 100, default 0.
@@ -74,8 +74,8 @@ impl SamplingFields {
     pub(super) fn check(&self) -> ApiResult<()> {
         float_in("repeat_penalty", self.repeat_penalty, 0.01, 100.0)?;
         float_in("repetition_penalty", self.repetition_penalty, 0.01, 100.0)?;
-        float_in("frequency_penalty", self.frequency_penalty, -2.0, 2.0)?;
-        float_in("presence_penalty", self.presence_penalty, -2.0, 2.0)?;
+        float_in("frequency_penalty", self.frequency_penalty, -100.0, 100.0)?;
+        float_in("presence_penalty", self.presence_penalty, -100.0, 100.0)?;
         int_in("repeat_last_n", self.repeat_last_n, -1, 1024)?;
         float_in("dry_multiplier", self.dry_multiplier, 0.0, 100.0)?;
         float_in("dry_base", self.dry_base, 1.0, 100.0)?;
@@ -85,7 +85,7 @@ impl SamplingFields {
         float_in("min_p", self.min_p, 0.0, 1.0)?;
         float_in("xtc_probability", self.xtc_probability, 0.0, 1.0)?;
         float_in("xtc_threshold", self.xtc_threshold, 0.0, 1.0)?;
-        float_in("temperature", self.temperature, 0.0, 2.0)?;
+        float_in("temperature", self.temperature, 0.0, 100.0)?;
         float_in("dynatemp_range", self.dynatemp_range, 0.0, 100.0)?;
         float_in("dynatemp_exponent", self.dynatemp_exponent, 0.0, 100.0)?;
         float_in("mirostat_tau", self.mirostat_tau, 0.0, 100.0)?;

@@ -6,14 +6,13 @@ use crate::engine::messages::LateSystem;
 use crate::http::error::{ApiError, ApiResult};
 use crate::metrics::ModelMetrics;
 use serde_json::{Value, json};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tabla::text::{ChatTemplate, Conversation, EncodeOptions, TemplateChoice};
 use tabla::{Model, Session, TableId};
 
-/// Message for clients of a model without a chat template.
-const NO_TEMPLATE: &str =
-    "it has no chat template; use /v1/completions, or start the server with --chat-template";
+/// Built-in chat template of models without one.
+const FALLBACK_TEMPLATE: &str = "chatml";
 
 /// What a model computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +38,8 @@ pub(crate) struct Loaded {
     /// Chat templates without and with tools.
     templates: [OnceLock<ApiResult<ChatTemplate>>; 2],
     late_system: OnceLock<LateSystem>,
+    /// Whether the use of [`FALLBACK_TEMPLATE`] was reported.
+    has_reported_fallback: AtomicBool,
 }
 
 impl Loaded {
@@ -68,6 +69,7 @@ impl Loaded {
             template_choice: config.chat_template.clone(),
             templates: Default::default(),
             late_system: OnceLock::new(),
+            has_reported_fallback: AtomicBool::new(false),
             model,
         }
     }
@@ -88,26 +90,41 @@ impl Loaded {
         Session::new(self.model.clone())
     }
 
-    /// Returns the chat template for these tools.
+    /// Whether the model files or the configuration have a chat template.
+    pub(crate) fn has_template(&self) -> bool {
+        let templates = self.model.chat_templates();
+        self.template_choice.is_some() || templates.default_name(self.model.tokenizer()).is_some()
+    }
+
+    /// Returns a warning at the first chat with a model without a chat template.
+    pub(crate) fn template_warning(&self) -> Option<String> {
+        let is_first =
+            !self.has_template() && !self.has_reported_fallback.swap(true, Ordering::Relaxed);
+        is_first.then(|| {
+            format!(
+                "the model {} has no chat template, chats have the template {FALLBACK_TEMPLATE}: select another one with --chat-template",
+                self.name
+            )
+        })
+    }
+
+    /// Returns the chat template for these tools; [`FALLBACK_TEMPLATE`] if there is none.
     ///
     /// # Errors
     ///
-    /// Status 400 if the model has none.
+    /// Status 400 if the template is invalid.
     pub(crate) fn template(&self, tools: &[Value]) -> ApiResult<&ChatTemplate> {
         let with_tools = !tools.is_empty();
         let template = self.templates[usize::from(with_tools)].get_or_init(|| {
-            let choice = TemplateChoice::default()
-                .template(self.template_choice.as_deref())
-                .tools(with_tools);
+            let name = match self.has_template() {
+                true => self.template_choice.as_deref(),
+                false => Some(FALLBACK_TEMPLATE),
+            };
+            let choice = TemplateChoice::default().template(name).tools(with_tools);
             let templates = self.model.chat_templates();
             let template = templates.choose(&choice, self.model.tokenizer());
             template.map_err(|error| {
-                let has_template = templates.default_name(self.model.tokenizer()).is_some();
-                let reason = match self.template_choice.is_some() || has_template {
-                    true => error.to_string(),
-                    false => NO_TEMPLATE.to_string(),
-                };
-                let message = format!("the model {} cannot chat: {reason}", self.name);
+                let message = format!("the model {} cannot chat: {error}", self.name);
                 ApiError::unsupported(message).code("no_chat_template")
             })
         });
@@ -135,9 +152,9 @@ impl Loaded {
         })
     }
 
-    /// Whether the model generates text from conversations.
+    /// Whether the model generates text from conversations, with a chat template of its own.
     pub(crate) fn can_chat(&self) -> bool {
-        self.kind == Kind::Text && self.template(&[]).is_ok()
+        self.kind == Kind::Text && self.has_template() && self.template(&[]).is_ok()
     }
 
     /// Checks that the model generates text.

@@ -6,7 +6,7 @@ use crate::engine::blocking::joined;
 use crate::http::error::{ApiError, ApiResult};
 use crate::metrics::ModelMetrics;
 use axum::http::StatusCode;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,17 @@ use tabla::load::LoadOptions;
 use tabla::{Model, tools};
 use tokio::sync::watch;
 
+/// Maximum number of unknown names that are reported, and of the characters of each.
+const UNKNOWN_MAX: usize = 64;
+const UNKNOWN_CHARS_MAX: usize = 100;
+
 /// The models of a server.
 pub(crate) struct Registry {
     entries: Vec<Arc<Entry>>,
     /// Index of the model of each name and alias.
     names: HashMap<String, usize>,
+    /// Unknown names that were reported, if the only model answers requests with such a name.
+    unknown: Option<Mutex<HashSet<String>>>,
     load: LoadOptions,
     budget: Option<u64>,
     queue: usize,
@@ -190,7 +196,9 @@ impl Registry {
         if entries.is_empty() {
             return Err("no model is configured".to_string());
         }
+        let is_lenient = entries.len() == 1 && !config.strict_model;
         Ok(Self {
+            unknown: is_lenient.then(Mutex::default),
             entries,
             names,
             load: config.load.clone(),
@@ -210,6 +218,33 @@ impl Registry {
 
     pub(crate) fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
+    }
+
+    /// Returns the entry of the name in a request: also the only one for an unknown name.
+    ///
+    /// # Errors
+    ///
+    /// Status 404 for an unknown name.
+    pub(crate) fn requested(&self, name: Option<&str>) -> ApiResult<&Arc<Entry>> {
+        match (self.entry(name), &self.unknown) {
+            (Err(_), Some(unknown)) => {
+                self.report_unknown(name.unwrap_or_default(), unknown);
+                Ok(&self.entries[0])
+            }
+            (entry, _) => entry,
+        }
+    }
+
+    /// Reports an unknown name once, while there are few.
+    fn report_unknown(&self, name: &str, unknown: &Mutex<HashSet<String>>) {
+        let name: String = name.chars().take(UNKNOWN_CHARS_MAX).collect();
+        let mut unknown = unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        if unknown.len() < UNKNOWN_MAX && unknown.insert(name.clone()) {
+            let served = &self.entries[0].config.name;
+            (self.events)(ServerEvent::Warning(format!(
+                "requests name the model {name:?}; the only model, {served}, answers them"
+            )));
+        }
     }
 
     /// Returns the entry of a name; the default model for an empty one.
@@ -239,7 +274,7 @@ impl Registry {
     ///
     /// Status 404 for an unknown name, 503 if the model cannot be loaded.
     pub(crate) async fn lease(self: &Arc<Self>, name: Option<&str>) -> ApiResult<Lease> {
-        let entry = self.entry(name)?;
+        let entry = self.requested(name)?;
         // Before it is loaded, so that it is not unloaded in between.
         let in_use = InUse::begin(entry, self.started);
         let loaded = match entry.loaded() {

@@ -91,6 +91,24 @@ fn a_language_that_the_model_does_not_transcribe_is_named() {
 }
 
 #[test]
+fn metrics_count_requests_and_seconds() {
+    let server = TestServer::with(config(ENGLISH));
+    for seconds in [1, 2] {
+        assert_eq!(transcribe(&server, seconds, &[]).status, 200);
+    }
+    let metrics = server.get("/metrics").body;
+    for line in [
+        "tabla_transcription_requests_total{model=\"story\"} 2",
+        "tabla_transcription_audio_seconds_total{model=\"story\"} 3",
+    ] {
+        assert!(
+            metrics.lines().any(|other| other == line),
+            "{line}\n{metrics}"
+        );
+    }
+}
+
+#[test]
 fn invalid_fields_are_named() {
     let server = TestServer::with(config(ENGLISH));
     for (field, value) in [

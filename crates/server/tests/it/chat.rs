@@ -156,10 +156,10 @@ fn tool_calls_can_be_forced() {
 fn invalid_fields_are_named() {
     let server = TestServer::new();
     for (extra, param) in [
-        (fixed_json!({ "temperature": 3 }), "temperature"),
+        (fixed_json!({ "temperature": 101 }), "temperature"),
         (fixed_json!({ "temperature": "hot" }), "temperature"),
         (fixed_json!({ "top_logprobs": 21 }), "top_logprobs"),
-        (fixed_json!({ "max_tokens": 0 }), "max_tokens"),
+        (fixed_json!({ "max_tokens": -2 }), "max_tokens"),
         (fixed_json!({ "max_tokens": 1.5 }), "max_tokens"),
         (json!({ "n": 100_000 }), "n"),
         (fixed_json!({ "stream": "yes" }), "stream"),
@@ -204,6 +204,8 @@ fn invalid_fields_are_named() {
         fixed_json!({ "temperature": null, "stop": [], "tools": null, "tool_choice": null, "n": 1.0, "max_tokens": 2.0 }),
         fixed_json!({ "unknown": { "a": [1] }, "user": "u", "store": true, "stop": "" }),
         json!({ "max_tokens": 99_999_999_999u64, "max_completion_tokens": 3 }),
+        // The ranges of the samplers, which are wider than those of OpenAI's API.
+        fixed_json!({ "temperature": 3, "presence_penalty": -5, "frequency_penalty": 5 }),
     ] {
         let answer = server.post("/v1/chat/completions", &request(extra.clone()));
         assert_eq!(answer.status, 200, "{extra}: {}", answer.body);

@@ -6,10 +6,10 @@ use tabla::text::EncodeOptions;
 use tabla::{GenerateOptions, Model, Sampling, Session, Source};
 use tabla_testkit::fixed_json;
 
-const PROMPT: &str = "Once upon a time";
+pub(crate) const PROMPT: &str = "Once upon a time";
 
 /// Returns the text that the library generates.
-fn expected(seed: u64, tokens: u32) -> String {
+pub(crate) fn expected(seed: u64, tokens: u32) -> String {
     let model = Model::builder(Source::BuiltIn)
         .threads(1)
         .load()

@@ -16,16 +16,18 @@ pub(crate) const COMPLETION: &str = "/completion";
 fn valid(path: &str) -> Value {
     let messages = fixed_json!([{ "role": "user", "content": "a" }]);
     match path.trim_start_matches("/v1") {
-        "/chat/completions" | "/messages" | "/messages/count_tokens" | "/apply-template" => {
-            json!({ "messages": messages, "max_tokens": 1 })
-        }
+        "/chat/completions"
+        | "/chat/completions/input_tokens"
+        | "/messages"
+        | "/messages/count_tokens"
+        | "/apply-template" => json!({ "messages": messages, "max_tokens": 1 }),
         "/completions" => fixed_json!({ "prompt": "a", "max_tokens": 1 }),
         "/responses" | "/responses/input_tokens" => {
             fixed_json!({ "input": "a", "max_output_tokens": 1 })
         }
         "/completion" => fixed_json!({ "prompt": "a", "n_predict": 1 }),
         "/infill" => fixed_json!({ "input_prefix": "a", "n_predict": 1 }),
-        "/embeddings" => fixed_json!({ "input": "a" }),
+        "/embedding" | "/embeddings" => fixed_json!({ "input": "a" }),
         "/rerank" => fixed_json!({ "query": "a", "documents": ["b"] }),
         "/classify" => fixed_json!({ "input": "a" }),
         "/predict" => fixed_json!({ "inputs": "a" }),
@@ -487,7 +489,9 @@ fn embeddings_without_a_pooling_name_the_option() {
 
 #[test]
 fn errors_quote_little_of_a_request() {
-    let server = TestServer::new();
+    let mut config = config();
+    config.strict_model = true;
+    let server = TestServer::with(config);
     let long = "x\" \u{e9}".repeat(5000);
     let word = "x".repeat(20_000);
     for text in [&long, &word] {

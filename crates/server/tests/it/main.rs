@@ -13,6 +13,7 @@ mod deadlines;
 mod embeddings;
 mod errors;
 mod limits;
+mod llama_server;
 mod models;
 mod not_finite;
 mod page;

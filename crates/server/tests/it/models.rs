@@ -37,11 +37,44 @@ fn models_are_found_by_name_and_alias() {
             "{path}"
         );
     }
-    let answer = server.post(
-        "/v1/completions",
-        &fixed_json!({ "model": "none", "prompt": "a" }),
-    );
-    assert_eq!(answer.json()["error"]["param"], "model");
+}
+
+/// Returns the status, the model and the error of a completion with an unknown model name, which is requested twice,
+/// and the number of warnings.
+fn with_unknown_name(config: tabla_server::Config) -> (u16, serde_json::Value, usize) {
+    let server = TestServer::with(config);
+    let request = fixed_json!({ "model": "gpt-4o", "prompt": "a", "max_tokens": 1 });
+    server.post("/v1/completions", &request);
+    let answer = server.post("/v1/completions", &request);
+    let events = server.events.lock().expect("no panic");
+    let names_it = |event: &&ServerEvent| matches!(event, ServerEvent::Warning(text) if text.contains("\"gpt-4o\""));
+    (
+        answer.status,
+        answer.json(),
+        events.iter().filter(names_it).count(),
+    )
+}
+
+#[test]
+fn the_only_model_answers_requests_with_unknown_names() {
+    let (status, answer, warnings) = with_unknown_name(config());
+    assert_eq!((status, &answer["model"]), (200, &json!("story")));
+    assert_eq!(warnings, 1);
+    let mut strict = config();
+    strict.strict_model = true;
+    let mut several = config();
+    let mut second = several.models[0].clone();
+    second.name = "second".to_string();
+    second.aliases.clear();
+    several.models.push(second);
+    for config in [strict, several] {
+        let (status, answer, warnings) = with_unknown_name(config);
+        let error = &answer["error"];
+        assert_eq!(
+            (status, &error["code"], &error["param"], warnings),
+            (404, &json!("model_not_found"), &json!("model"), 0)
+        );
+    }
 }
 
 #[test]
@@ -337,8 +370,8 @@ fn metrics_have_the_names_of_other_servers() {
         (
             MetricsCompat::LlamaCpp,
             [
-                "llamacpp:tokens_predicted_total{model=\"story\"} 5",
-                "llamacpp:requests_processing{model=\"story\"} 0",
+                "llamacpp:tokens_predicted_total 5",
+                "llamacpp:requests_processing 0",
                 "tabla_generation_tokens_total{model=\"story\"} 5",
             ],
         ),

@@ -279,7 +279,9 @@ fn smuggled_lengths_are_refused() {
 
 #[test]
 fn names_and_output_are_not_interpreted() {
-    let server = TestServer::new();
+    let mut config = config();
+    config.strict_model = true;
+    let server = TestServer::with(config);
     let name = "<img src=x onerror=alert(1)>\r\nX-Injected: 1";
     let answer = server.post("/v1/completions", &json!({ "model": name, "prompt": "a" }));
     assert_eq!(answer.status, 404);

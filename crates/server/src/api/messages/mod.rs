@@ -9,10 +9,11 @@ mod tests;
 
 use super::common::{json_response, parse_with, with_seed};
 use super::format::FormatFields;
-use super::generation::{self, Started};
+use super::generation::{self, Settings, Started};
 use crate::app::App;
 use crate::engine::collect::fold;
 use crate::engine::conversation::ResponseFormat;
+use crate::engine::extra_fields::ExtraFields;
 use crate::http::body::fields;
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
@@ -43,14 +44,20 @@ pub(crate) async fn create(
         true => ThinkingDisplay::Omitted,
         false => ThinkingDisplay::Full,
     };
+    let settings = Settings {
+        choices: MessagesFields::limit(&request)?.choices(1),
+        extras: ExtraFields::parse(&request)?.extras()?,
+        returns_prompt: false,
+    };
     let build = move |model: &_| Ok((chat, parsed.options(&request, model)?));
-    let started = generation::start(&app, &context, name.as_deref(), 1, build).await;
+    let started = generation::start(&app, &context, name.as_deref(), settings, build).await;
     context.memory.release();
     let Started {
         model,
         options,
         prompt_tokens,
         run,
+        ..
     } = started.map_err(|error| error.prompt_field("messages"))?;
     let writer = Writer::new(context, display, &model.name, prompt_tokens);
     let response = match is_stream {

@@ -2,9 +2,9 @@
 
 use super::conversation::{messages, system};
 use crate::api::format::response_format;
-use crate::engine::conversation::{Chat, ResponseFormat};
+use crate::engine::conversation::{Chat, PromptEnd, ResponseFormat};
 use crate::engine::numbers::Int;
-use crate::engine::parameters::{LimitFields, generate_options};
+use crate::engine::parameters::{LimitFields, TokenLimit, generate_options};
 use crate::engine::tools::{self, Tool, ToolChoice};
 use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
@@ -99,13 +99,20 @@ impl MessagesFields {
             response: self.format()?,
             reasoning_effort: Some(self.effort().to_string()),
             variables: self.chat_template_kwargs.clone().unwrap_or_default(),
+            prompt_end: PromptEnd::Automatic,
         })
+    }
+
+    /// Returns the limit of the number of tokens.
+    pub(crate) fn limit(request: &Json) -> ApiResult<TokenLimit> {
+        let fields: LimitFields = fields(request)?;
+        Ok(fields.limit()?.unwrap_or_default())
     }
 
     /// Returns the options of the generation.
     pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
-        let limit: LimitFields = fields(request)?;
-        let options = generate_options(request, &model.model)?.max_tokens(limit.tokens()?);
+        let limit = Self::limit(request)?;
+        let options = generate_options(request, &model.model)?.max_tokens(limit.max_tokens());
         let thinking = self.thinking.as_ref();
         let budget = thinking.and_then(|thinking| thinking.budget_tokens);
         let budget = budget.map(|tokens| tokens.u32_in("thinking.budget_tokens", 0, u32::MAX));

@@ -236,7 +236,7 @@ impl EventWriter for Writer {
 
     fn event(&mut self, event: Event, out: &mut String) -> bool {
         match event {
-            Event::Prompt(_) => {}
+            Event::Prompt(_) | Event::Progress(_) => {}
             Event::Output(output) => match &output.delta {
                 Delta::Text(text) => self.text(&TEXT, text, out),
                 Delta::Reasoning(text) => self.text(&THINKING, text, out),

@@ -10,10 +10,11 @@ mod tools;
 mod tests;
 
 use super::common::{json_response, parse_with, with_seed};
-use super::generation::{self, Started};
+use super::generation::{self, Settings, Started};
 use crate::app::{App, unix_seconds};
 use crate::engine::collect::fold;
 use crate::engine::conversation::ResponseFormat;
+use crate::engine::extra_fields::ExtraFields;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::http::sse;
@@ -49,12 +50,18 @@ pub(crate) async fn create(
         items,
     } = parsed;
     let fields = Arc::new(fields);
+    let extra = ExtraFields::parse(&request)?;
+    let settings = Settings {
+        choices: fields.limit()?.choices(1),
+        extras: extra.extras()?,
+        returns_prompt: false,
+    };
     let build = {
         let fields = Arc::clone(&fields);
         move |model: &_| Ok((chat, fields.options(&request, model)?))
     };
     let name = fields.model.as_deref();
-    let started = generation::start(&app, &context, name, 1, build).await;
+    let started = generation::start(&app, &context, name, settings, build).await;
     let Started {
         model,
         options,
@@ -66,6 +73,7 @@ pub(crate) async fn create(
     writer.extras = Extras {
         logprobs: options.logprobs.map(|_| model),
         has_encrypted_reasoning: fields.includes("reasoning.encrypted_content"),
+        timed: extra.timed_chunks(),
     };
     if fields.store.unwrap_or(true) {
         writer.storage = Some(Storage {

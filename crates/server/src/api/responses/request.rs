@@ -4,9 +4,9 @@ use super::items::{items, messages};
 use super::tools::ToolTable;
 use crate::api::common::top_logprobs;
 use crate::api::format::{FormatFields, response_format};
-use crate::engine::conversation::{Chat, ResponseFormat};
+use crate::engine::conversation::{Chat, PromptEnd, ResponseFormat};
 use crate::engine::numbers::Int;
-use crate::engine::parameters::generate_options;
+use crate::engine::parameters::{TokenLimit, generate_options};
 use crate::engine::tools;
 use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
@@ -155,6 +155,7 @@ impl ResponsesFields {
             response: FormatFields::combined(request, parsed.format()?)?,
             reasoning_effort: parsed.reasoning.as_ref().and_then(|r| r.effort.clone()),
             variables: parsed.chat_template_kwargs.clone().unwrap_or_default(),
+            prompt_end: PromptEnd::Automatic,
         };
         Ok(ParsedRequest {
             fields: parsed,
@@ -196,15 +197,19 @@ impl ResponsesFields {
         self.include.iter().flatten().any(|entry| entry == name)
     }
 
+    /// Returns the limit of the number of tokens.
+    pub(crate) fn limit(&self) -> ApiResult<TokenLimit> {
+        let limit = self.max_output_tokens;
+        let limit = limit.map(|limit| TokenLimit::new("max_output_tokens", limit));
+        Ok(limit.transpose()?.unwrap_or_default())
+    }
+
     /// Returns the options of the generation.
     pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
-        let limit = match self.max_output_tokens {
-            Some(limit) => limit.u32_in("max_output_tokens", 1, u32::MAX)?,
-            None => u32::MAX,
-        };
         let top = top_logprobs(self.top_logprobs)?;
         let has_logprobs = top > 0 || self.includes("message.output_text.logprobs");
-        let options = generate_options(request, &model.model)?.max_tokens(limit);
+        let options =
+            generate_options(request, &model.model)?.max_tokens(self.limit()?.max_tokens());
         Ok(options.logprobs(has_logprobs.then_some(top)))
     }
 }

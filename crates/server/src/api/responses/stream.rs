@@ -4,10 +4,12 @@ use super::answer::{
     CallKind, Ending, MESSAGE, REASONING, TextKind, call_item, error_code, part, text_item, usage,
 };
 use super::tools::{ClientCall, ToolKind, ToolTable};
-use crate::api::common::chat_logprob;
+use crate::api::common::{chat_logprob, timings};
+use crate::api::llamacpp::prompt_progress;
 use crate::api::opaque;
 use crate::app::unix_seconds;
-use crate::engine::events::{CalledTool, Delta, Event, TokenLogprob, Usage};
+use crate::engine::events::{CalledTool, Delta, Event, Output, Usage};
+use crate::engine::extra_fields::TimedChunks;
 use crate::http::error::ApiError;
 use crate::http::ids;
 use crate::http::memory::BodyMemory;
@@ -45,6 +47,7 @@ pub(crate) struct Extras {
     pub(super) logprobs: Option<Arc<Loaded>>,
     /// Whether reasoning items have `encrypted_content`.
     pub(super) has_encrypted_reasoning: bool,
+    pub(super) timed: TimedChunks,
 }
 
 /// State of the output.
@@ -52,6 +55,8 @@ pub(crate) struct Extras {
 struct Progress {
     /// Number of events.
     events: u64,
+    /// Times for the next event.
+    timings: Option<Value>,
     /// Finished items.
     output: Vec<Value>,
     /// The text item that is being written.
@@ -90,6 +95,9 @@ impl Writer {
         self.progress.events += 1;
         if let (Value::Object(event), Value::Object(fields)) = (&mut event, fields) {
             event.extend(fields);
+        }
+        if let Some(timings) = self.progress.timings.take() {
+            event["timings"] = timings;
         }
         sse::named(out, name, &event);
     }
@@ -143,17 +151,11 @@ impl Writer {
         }
     }
 
-    fn text(
-        &mut self,
-        kind: &'static TextKind,
-        text: &str,
-        logprobs: &[TokenLogprob],
-        out: &mut String,
-    ) {
+    fn text(&mut self, kind: &'static TextKind, text: &str, output: &Output, out: &mut String) {
         let logprobs: Vec<Value> = match &self.extras.logprobs {
             Some(model) => {
                 let tokenizer = model.model.tokenizer();
-                let entries = logprobs.iter();
+                let entries = output.logprobs.iter();
                 entries
                     .map(|entry| chat_logprob(tokenizer, entry))
                     .collect()
@@ -168,6 +170,7 @@ impl Writer {
         if *kind == MESSAGE {
             fields["logprobs"] = logprobs.as_slice().into();
         }
+        self.time(&output.usage);
         self.emit_item(kind.delta, &open.id, fields, out);
         open.text.push_str(text);
         open.logprobs.extend(logprobs);
@@ -249,6 +252,21 @@ impl Writer {
         self.done(open.item(&call, &call.payload, ending.status()), out);
     }
 
+    fn output(&mut self, output: &Output, out: &mut String) {
+        match &output.delta {
+            Delta::Text(text) => self.text(&MESSAGE, text, output, out),
+            Delta::Reasoning(text) => self.text(&REASONING, text, output, out),
+            Delta::ToolCall(call) => self.tool_call(call, out),
+            Delta::ToolCallArguments(arguments) => self.arguments(&arguments.text, out),
+            Delta::ToolCallEnd => self.end_call(Ending::Completed, out),
+        }
+    }
+
+    /// Sets the times of the next event, if the request wants them.
+    fn time(&mut self, usage: &Usage) {
+        self.progress.timings = (self.extras.timed == TimedChunks::All).then(|| timings(usage));
+    }
+
     /// Completes the response object, stores it, and writes the last event.
     fn finish(&mut self, done: &Usage, out: &mut String) {
         let ending = self.progress.ending.unwrap_or(Ending::Incomplete);
@@ -268,6 +286,7 @@ impl Writer {
             }
         }
         self.store();
+        self.time(done);
         self.emit_response(ending.event(), out);
     }
 
@@ -315,13 +334,13 @@ impl EventWriter for Writer {
     fn event(&mut self, event: Event, out: &mut String) -> bool {
         match event {
             Event::Prompt(_) => {}
-            Event::Output(output) => match &output.delta {
-                Delta::Text(text) => self.text(&MESSAGE, text, &output.logprobs, out),
-                Delta::Reasoning(text) => self.text(&REASONING, text, &[], out),
-                Delta::ToolCall(call) => self.tool_call(call, out),
-                Delta::ToolCallArguments(arguments) => self.arguments(&arguments.text, out),
-                Delta::ToolCallEnd => self.end_call(Ending::Completed, out),
-            },
+            Event::Progress(progress) => {
+                self.time(&progress.usage);
+                let progress = prompt_progress(&progress);
+                let fields = json!({ "response": self.response, "prompt_progress": progress });
+                self.emit("response.in_progress", fields, out);
+            }
+            Event::Output(output) => self.output(&output, out),
             Event::Finished(finished) => {
                 let ending = Ending::of(finished.reason);
                 self.progress.ending = Some(ending);
