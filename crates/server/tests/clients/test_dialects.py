@@ -232,8 +232,8 @@ def test_response_errors(oai):
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
          "input[0].content[0].type"),
-        ({"temperature": 3}, "temperature"),
-        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"temperature": 101}, "temperature"),
+        ({"max_output_tokens": -2}, "max_output_tokens"),
     ]:
         for stream in [False, True]:
             status, text = http("/v1/responses", response_request(**{**fields, "stream": stream}))
@@ -375,7 +375,7 @@ def test_message_errors(ant):
         {"messages": []},
         {"messages": [{"role": "user", "content": [image]}]},
         {"messages": [{"role": "x", "content": "a"}]},
-        {"temperature": 3},
+        {"temperature": 101},
         {"tools": [{"name": ""}]},
         {"tool_choice": {"type": "tool", "name": "missing"}},
     ]:
