@@ -584,6 +584,11 @@ fn the_banner_names_the_model() {
     terminal.prompt();
     terminal.write("\x04");
     assert_eq!(terminal.code(), Some(0));
+    let mut quiet = Terminal::new(&CHAT).expect("a terminal");
+    quiet.prompt();
+    assert!(!quiet.text.contains("/? for commands"), "{}", quiet.text);
+    quiet.write("\x04");
+    assert_eq!(quiet.code(), Some(0));
     let piped = tabla_with_input(&args, "/list\n");
     assert!(
         !piped.stderr.contains("/? for commands"),
