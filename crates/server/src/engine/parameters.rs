@@ -61,6 +61,7 @@ pub(crate) struct AnswerFields {
     #[schema(value_type = Option<i64>)]
     pub(crate) thinking_token_budget: Option<Int>,
     /// Same as `thinking_token_budget`, which has precedence.
+    #[serde(alias = "reasoning_budget_tokens")]
     #[schema(value_type = Option<i64>)]
     pub(crate) thinking_budget_tokens: Option<Int>,
     /// Values added to logits: an object from token ids to numbers, or a list of pairs.

@@ -547,7 +547,12 @@ fn run_choice(
                 job.model.metrics.first_token_time.observe(time);
             }
         }
-        let end = lines.push(piece.text, clock.generation_time());
+        // Before the first token, the time is that of the prompt.
+        let time = match is_first {
+            true => Duration::ZERO,
+            false => clock.generation_time(),
+        };
+        let end = lines.push(piece.text, time);
         piece.text = &piece.text[..end.unwrap_or(piece.text.len())];
         let events = output.push(piece, tokenizer);
         if std::mem::take(&mut is_first) {

@@ -376,6 +376,28 @@ fn fields_of_llama_cpp_work_or_are_refused_by_name() {
 }
 
 #[test]
+fn lines_end_answers() {
+    let server = TestServer::new();
+    let prompt = PROMPT.repeat(30);
+    let complete = |grammar: &str, field: &str, value: i64| {
+        let grammar = format!("root ::= {}", json!(grammar));
+        let request =
+            json!({ "prompt": prompt, "n_predict": 20, "grammar": grammar, field: value });
+        server.post("/completion", &request).json()
+    };
+    // The time of the prompt does not count.
+    let late = complete("\nab", "t_max_predict_ms", 1);
+    assert_eq!(
+        (&late["content"], &late["has_new_line"]),
+        (&json!("\nab"), &json!(true))
+    );
+    for (indent, content) in [(0, "a\n b\n  c"), (1, "a\n b\n  c"), (2, "a\n ")] {
+        let answer = complete("a\n b\n  c", "n_indent", indent);
+        assert_eq!(answer["content"], content, "{indent}");
+    }
+}
+
+#[test]
 fn streams_report_the_progress_of_the_prompt() {
     let server = TestServer::new();
     let text = PROMPT.repeat(30);
