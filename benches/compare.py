@@ -88,7 +88,7 @@ class Tabla:
 
     def bench(self, model, prompt, generate, depth, *more):
         return [self.binary, "bench", *self.common(model), "-p", str(prompt), "-n", str(generate), "-d", str(depth),
-                "-r", str(self.repetitions), "-o", "json", *more]
+                "-r", str(self.repetitions), "--format", "json", *more]
 
     def batch(self, model, sequences, generate):
         return self.bench(model, 0, generate, BATCH_PROMPT, "--n-parallel", str(sequences))

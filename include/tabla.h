@@ -240,8 +240,8 @@ typedef struct TablaLoadOptions {
     uint32_t threads;
     /**
      * Context length of the KV cache in tokens; 0: the length that the model was trained with, at
-     * most 4096. Models with LongRoPE use their long factors if it is over their original context
-     * length. Default 0.
+     * most 4096; 4294967295: that length. Models with LongRoPE use their long factors if it is
+     * over their original context length. Default 0.
      */
     uint32_t max_context;
     /** Memory layout of weights on a CPU: `TABLA_WEIGHTS_AUTO` (default), `_MAPPED` or `_PACKED`. */

@@ -10,7 +10,7 @@ mod output;
 #[cfg(test)]
 mod reference;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use commands::Cli;
 use output::report::print_failure;
 use output::{terminal, warnings};
@@ -18,10 +18,20 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     environment::disable_device_select();
-    let cli = Cli::parse_from(args::expand_short_options(std::env::args_os()));
-    if !cli.is_quiet() {
+    let mut command = commands::command();
+    command.build();
+    let rewritten = match args::llama_cpp::rewrite(std::env::args_os(), &command) {
+        Ok(rewritten) => rewritten,
+        Err(failure) => return print_failure(&failure),
+    };
+    let matches = command.get_matches_from(rewritten.args);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if commands::is_quiet(&matches) {
+        terminal::set_quiet();
+    } else {
         warnings::enable();
     }
+    rewritten.notes.iter().for_each(|note| terminal::note(note));
     let result = cli.execute();
     // Output that precedes an error is written too.
     let flushed = terminal::flush();

@@ -1,9 +1,8 @@
 //! Generates the reference part of `docs/cli.md` from the definitions of commands and options.
 
-use crate::args::SHORT_OPTIONS;
-use crate::commands::Cli;
+use crate::args::llama_cpp::table::{self, ROWS, Rule};
 use crate::commands::chat::commands::{COMMANDS, KEYS};
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tabla::op::sampler::SamplerKind;
@@ -36,11 +35,13 @@ type Groups = BTreeMap<String, Vec<[String; 2]>>;
 
 /// Returns the generated part.
 fn reference() -> String {
-    let mut root = Cli::command();
+    let mut root = crate::commands::command();
     root.build();
     let mut groups = Groups::new();
     let mut sections = vec![commands(&root)];
-    let commands = root.get_subcommands().filter(|c| c.get_name() != "help");
+    let commands = root
+        .get_subcommands()
+        .filter(|c| c.get_name() != "help" && !c.is_hide_set());
     sections.extend(commands.map(|command| section(command, &mut groups)));
     for (heading, rows) in &groups {
         sections.push(format!(
@@ -48,6 +49,7 @@ fn reference() -> String {
             table(["option", "description"], rows)
         ));
     }
+    sections.push(options_of_llama_cpp());
     sections.push(chat_commands());
     sections.push(list(
         "Samplers",
@@ -66,7 +68,9 @@ fn reference() -> String {
 
 /// Returns the table of all commands.
 fn commands(root: &Command) -> String {
-    let commands = root.get_subcommands().filter(|c| c.get_name() != "help");
+    let commands = root
+        .get_subcommands()
+        .filter(|c| c.get_name() != "help" && !c.is_hide_set());
     let rows: Vec<[String; 2]> = commands
         .map(|command| {
             let name = command.get_name();
@@ -117,9 +121,9 @@ fn section(command: &Command, groups: &mut Groups) -> String {
     text
 }
 
-/// Whether clap adds the argument to every command.
+/// Whether every command has the argument.
 fn is_builtin(arg: &Arg) -> bool {
-    matches!(arg.get_id().as_str(), "help" | "version")
+    matches!(arg.get_id().as_str(), "help" | "version" | "quiet")
 }
 
 fn about(command: &Command) -> String {
@@ -147,9 +151,10 @@ fn syntax(arg: &Arg) -> String {
     let longs = arg.get_long().into_iter().chain(aliases);
     options.extend(longs.map(|long| format!("`--{long}`")));
     let long = options.last().cloned().unwrap_or_default();
-    let expanded = SHORT_OPTIONS.iter();
-    let expanded = expanded.filter(|(_, option)| long == format!("`{option}`"));
-    options.splice(0..0, expanded.map(|(short, _)| format!("`{short}`")));
+    let shorts = table::shorts(long.trim_matches('`'));
+    let own = options.clone();
+    let shorts = shorts.map(|short| format!("`{short}`"));
+    options.splice(0..0, shorts.filter(|short| !own.contains(short)));
     let mut text = options.join(", ");
     if takes_values {
         text.push_str(&format!(" `<{}>`", names.join("> <")));
@@ -186,6 +191,35 @@ fn description(arg: &Arg) -> String {
         text.push_str(&format!(" [default: `{}`]", defaults.join(",")));
     }
     text
+}
+
+/// Returns the table of the options of llama.cpp.
+fn options_of_llama_cpp() -> String {
+    let rows: Vec<[String; 2]> = ROWS
+        .iter()
+        .map(|row| {
+            let names: Vec<String> = row.names.split(' ').map(|n| format!("`{n}`")).collect();
+            let rules: Vec<String> = row.rules.iter().map(effect).collect();
+            [names.join(", "), rules.join("; otherwise ")]
+        })
+        .collect();
+    format!(
+        "## Options of llama.cpp\n\n{}",
+        table(["llama.cpp", "Tabla"], &rows)
+    )
+}
+
+/// Describes what a rule does.
+fn effect(rule: &Rule) -> String {
+    match rule {
+        Rule::To(option) => format!("`{option}`"),
+        Rule::Args(args) => format!("`{}`", args.join(" ")),
+        Rule::Value(text, _) => text.to_string(),
+        Rule::CacheType => "`--cache-type`, one type for keys and values".to_string(),
+        Rule::Ignore(why) => format!("ignored: {why}"),
+        Rule::Refuse(why) => format!("refused: {why}"),
+        Rule::In(commands, rule) => format!("`{}`: {}", commands.join("`, `"), effect(rule)),
+    }
 }
 
 fn chat_commands() -> String {

@@ -296,10 +296,16 @@ fn files_are_replaced_when_they_are_complete() {
         ("quantize", &["Q8_0"]),
     ] {
         std::fs::write(&out, "old").expect("writable folder");
-        let missing = tabla(&[&[command, &folder.path("none"), &out], args].concat());
+        let missing = tabla(&[&[command, &folder.path("none"), &out, "--force"], args].concat());
         assert!(!missing.status.success());
         assert_eq!(std::fs::read(&out).expect("the old file"), b"old");
-        let ran = tabla(&[&[command, &golden("llama.gguf"), &out], args].concat());
+        let model = golden("llama.gguf");
+        let args = [&[command, &model, &out], args].concat();
+        let refused = tabla(&args);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(error.contains("exists: use --force"), "{command}: {error}");
+        assert_eq!(std::fs::read(&out).expect("the old file"), b"old");
+        let ran = tabla(&[&args[..], &["--force"]].concat());
         assert!(ran.status.success());
         assert!(open(Path::new(&out)).is_ok(), "{command}: a complete file");
     }

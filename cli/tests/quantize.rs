@@ -348,7 +348,7 @@ fn importance_matrix_lowers_the_weighted_error() {
         )
         .finish();
     let narrow = folder.write("narrow.gguf", narrow.expect("valid file"));
-    let error = error_of(&[&from, &plain, "Q2_K", "--imatrix", &narrow]);
+    let error = error_of(&[&from, &plain, "Q2_K", "--force", "--imatrix", &narrow]);
     assert!(
         error.contains("expected importance of 512 columns, got 8"),
         "{error}"
@@ -383,7 +383,12 @@ fn merges_split_files() {
         file.metadata.get("split.count").is_none(),
         "the output is not split"
     );
-    let error = error_of(&[&from, &folder.path("m-00001-of-00002.gguf"), "Q8_0"]);
+    let error = error_of(&[
+        &from,
+        &folder.path("m-00001-of-00002.gguf"),
+        "Q8_0",
+        "--force",
+    ]);
     assert!(
         error.contains("output file is the same as an input file"),
         "{error}"
@@ -429,16 +434,25 @@ fn errors_keep_existing_files() {
             "a text file, not a model",
         ),
     ] {
-        let error = error_of(&args);
+        let error = error_of(&[&args[..], &["--force"]].concat());
         assert!(error.contains(expected), "{expected}: {error}");
     }
-    let error = error_of(&[&from, &old, "Q8_0", "--tensor-type", "attn=iq2_xxs"]);
+    let error = error_of(&[
+        &from,
+        &old,
+        "Q8_0",
+        "--force",
+        "--tensor-type",
+        "attn=iq2_xxs",
+    ]);
     assert!(
         error.contains("quantizing to iq2_xxs is not supported"),
         "{error}"
     );
     let error = error_of(&[&from, &old, "Q8_0", "--tensor-type", "attn"]);
     assert!(error.contains("expected PATTERN=TYPE"), "{error}");
+    let error = error_of(&[&from, &old, "Q8_0"]);
+    assert!(error.contains("exists: use --force"), "{error}");
     assert_eq!(folder.names(), before);
     assert_eq!(std::fs::read(old).expect("existing file"), b"old content");
 }
@@ -472,4 +486,22 @@ fn ctrl_c_removes_the_partial_file() {
     let status = child.wait().expect("program exits");
     assert_eq!(status.code(), Some(130));
     assert_eq!(folder.names(), ["in.gguf"]);
+}
+
+#[test]
+fn quantizing_a_quantized_model_prints_a_warning() {
+    let folder = Folder::new("twice");
+    let from = folder.write("in.gguf", whole());
+    let once = folder.path("once.gguf");
+    let run = |args: &[&str]| {
+        let ran = run(args);
+        assert!(ran.status.success());
+        String::from_utf8_lossy(&ran.stderr).into_owned()
+    };
+    assert_eq!(run(&[&from, &once, "Q8_0"]), "");
+    let warning = run(&[&once, &folder.path("twice.gguf"), "Q4_0"]);
+    assert!(
+        warning.contains("warning: once.gguf is already quantized, mostly to q8_0"),
+        "{warning}"
+    );
 }

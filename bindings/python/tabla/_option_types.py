@@ -29,8 +29,9 @@ class LoadOptions(TypedDict, total=False):
         Number of CPU threads; 0: one for each physical core. Default 0.
 
     max_context: int
-        Context length of the KV cache in tokens; 0: the length that the model was trained with, at most 4096.
-        Models with LongRoPE use their long factors if it is over their original context length. Default 0.
+        Context length of the KV cache in tokens; 0: the length that the model was trained with, at most 4096;
+        4294967295: that length. Models with LongRoPE use their long factors if it is over their original
+        context length. Default 0.
 
     sequences: int
         Maximum number of sequences that are computed at the same time, at most 256, each of `max_context`
@@ -110,8 +111,9 @@ class LoadOptions(TypedDict, total=False):
     threads: int | None
     """Number of CPU threads; 0: one for each physical core. Default 0."""
     max_context: int | None
-    """Context length of the KV cache in tokens; 0: the length that the model was trained with, at most 4096.
-    Models with LongRoPE use their long factors if it is over their original context length. Default 0."""
+    """Context length of the KV cache in tokens; 0: the length that the model was trained with, at most 4096;
+    4294967295: that length. Models with LongRoPE use their long factors if it is over their original context
+    length. Default 0."""
     sequences: int | None
     """Maximum number of sequences that are computed at the same time, at most 256, each of `max_context`
     tokens; 0: 1. There may be more sessions than this: they take turns. For a speech model: number of

@@ -3,13 +3,14 @@
 use super::load_options::LoadOptionArgs;
 use crate::output::{Failure, cache_folders};
 use clap::Args;
-use tabla::load::{CpuExperts, LoadOptions};
+use tabla::load::{CONTEXT_TRAINED, CpuExperts, LoadOptions};
 
 /// Size of the context.
 #[derive(Args, Debug)]
 pub(crate) struct ContextArg {
-    /// Size of the context in tokens [default: the model's training context, at most 4096]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Size of the context in tokens; 0: the model's training context [default: the training context,
+    /// at most 4096]
+    #[arg(short, long, value_name = "N")]
     ctx_size: Option<u32>,
 }
 
@@ -39,6 +40,10 @@ impl LoadOptionArgs {
 impl ContextArg {
     /// Returns the number of tokens; 0: the default.
     pub(crate) fn tokens(&self) -> u32 {
-        self.ctx_size.unwrap_or(0)
+        match self.ctx_size {
+            None => 0,
+            Some(0) => CONTEXT_TRAINED,
+            Some(tokens) => tokens,
+        }
     }
 }

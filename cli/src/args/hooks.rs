@@ -10,6 +10,7 @@ use tabla::{HookSpec, Session};
 
 /// Adapters and control vectors of a session.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Adapters")]
 pub(crate) struct HookArgs {
     /// LoRA adapter: a folder of peft or a GGUF file, with the factor of its change. Can be repeated
     /// [default scale: 1]

@@ -15,8 +15,8 @@ pub(crate) struct LoadOptionArgs {
     /// GPU features to use: all that the GPU has, or only the baseline of WebGPU
     #[arg(help_heading = "Device", long, default_value = "all", value_parser = crate::args::parsers::choice(const { &[("all", tabla::device::GpuFeatures::All), ("baseline", tabla::device::GpuFeatures::Baseline)] }))]
     pub(super) gpu_features: tabla::device::GpuFeatures,
-    /// Number of CPU threads [default: number of cores]
-    #[arg(help_heading = "Device", long, value_name = "N", short = 't', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Number of CPU threads [default: number of cores, also with -1]
+    #[arg(help_heading = "Device", long, value_name = "N", short = 't', value_parser = super::parsers::threads)]
     pub(super) threads: Option<u32>,
     /// Arithmetic of matrix products. exact computes in f32 and stores the KV cache in f32. fast
     /// quantizes activations to int8, or rounds them to bf16 or f16

@@ -1,8 +1,10 @@
 //! Options that several commands share.
 
 mod device;
+mod escapes;
 mod hooks;
 mod hub;
+pub(crate) mod llama_cpp;
 #[rustfmt::skip] // generated
 mod load_options;
 mod model;
@@ -17,12 +19,9 @@ mod texts;
 
 pub(crate) use device::ContextArg;
 pub(crate) use hooks::HookArgs;
-#[cfg(test)]
-pub(crate) use hub::SHORT_OPTIONS;
-pub(crate) use hub::expand_short_options;
 pub(crate) use load_options::LoadOptionArgs as DeviceArgs;
 pub(crate) use model::{FileArg, ModelArg, NameArg, source_name};
 pub(crate) use prompt::PromptArgs;
-pub(crate) use sampling::{OverflowArgs, SamplingArgs};
+pub(crate) use sampling::{OverflowArgs, SamplingArgs, token_limit};
 pub(crate) use structure::{SpeculationArgs, StructureArgs};
 pub(crate) use texts::TextsArgs;

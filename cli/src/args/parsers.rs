@@ -1,6 +1,7 @@
 //! Parsers of numbers, storage types and quantization names.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -24,6 +25,11 @@ pub(crate) fn choice<T: Clone + Send + Sync + 'static>(
     })
 }
 
+/// Parses a number of threads; 0 and -1 are the default, 0.
+pub(crate) fn threads(text: &str) -> Result<u32, String> {
+    number::<i64>(-1, 4096)(text).map(|count| u32::try_from(count).unwrap_or(0))
+}
+
 /// Returns a parser of numbers in a range.
 pub(crate) fn number<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String> + Clone
 where
@@ -37,6 +43,11 @@ where
             false => Err(format!("{number} is not in the range {min} to {max}")),
         }
     }
+}
+
+/// Parses a JSON object.
+pub(crate) fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("invalid JSON object: {error}"))
 }
 
 /// Parses the layout of `I2_S` tensors.

@@ -4,7 +4,7 @@
 //! open but silent (service managers, CI runners, editors) must not block a run that already has a
 //! prompt, so such a run waits at most [`STDIN_TIMEOUT`] for the first byte.
 
-use super::text_file;
+use super::{escapes, text_file};
 use crate::output::{Failure, terminal};
 use clap::Args;
 use std::io::{self, IsTerminal, Read};
@@ -21,6 +21,7 @@ pub(crate) const STORY: &str = "Once upon a time";
 
 /// The prompt.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct PromptArgs {
     /// Prompt; text on standard input is prepended
     #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
@@ -28,6 +29,9 @@ pub(crate) struct PromptArgs {
     /// File with the prompt; "-" reads standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Replace the escape sequences \n, \r, \t, \', \", \\ and \xHH in -p and -f
+    #[arg(short, long)]
+    escape: bool,
     /// Parse special tokens in the prompt
     #[arg(long)]
     parse_special: bool,
@@ -48,14 +52,19 @@ impl PromptArgs {
 
 /// Reads the prompt; `default` is used if none is given.
 pub(crate) fn read(args: &PromptArgs, default: Option<&str>) -> Result<String, Failure> {
+    let plain = |text: String| match args.escape {
+        true => escapes::replace(&text),
+        false => Ok(text),
+    };
     if let Some(path) = &args.file {
         return if path == Path::new("-") {
             stdin_to_end()
         } else {
-            file(path)
+            plain(file(path)?)
         };
     }
-    let fallback = args.prompt.as_deref().or(default);
+    let given = args.prompt.clone().map(plain).transpose()?;
+    let fallback = given.as_deref().or(default);
     let piped = if io::stdin().is_terminal() {
         None
     } else {
@@ -65,10 +74,10 @@ pub(crate) fn read(args: &PromptArgs, default: Option<&str>) -> Result<String, F
         };
         stdin(silence)?.filter(|text| !text.is_empty())
     };
-    match (piped, args.prompt.as_deref(), default) {
+    match (piped, given, default) {
         (Some(piped), Some(given), _) => Ok(format!("{piped} {given}")),
         (Some(text), None, _) => Ok(text),
-        (None, Some(given), _) => Ok(given.to_string()),
+        (None, Some(given), _) => Ok(given),
         (None, None, Some(default)) => Ok(default.to_string()),
         (None, None, None) => Err(Failure::Usage(
             "no prompt: use -p TEXT, -f FILE, or text on standard input".to_string(),

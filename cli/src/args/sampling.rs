@@ -1,10 +1,21 @@
 //! Options of commands that generate text: sampling, and the behaviour when the context is full.
 
 use super::sampling_options::SamplingOptionArgs;
+use crate::output::terminal;
 use clap::Args;
+use clap::builder::TypedValueParser;
+use serde_json::{Map, Value, json};
 use std::fmt;
 use tabla::op::sampler::SamplerKind;
 use tabla::{GenerateOptions, Overflow, Sampling};
+
+/// Value of `--n-predict`: until the context is full, also with `--context-shift`.
+const UNTIL_FULL: i64 = -2;
+
+/// Returns a parser of `--n-predict`. Negative numbers are no limit.
+pub(crate) fn token_limit() -> impl TypedValueParser<Value = i64> {
+    clap::value_parser!(i64).range(UNTIL_FULL..=i64::from(u32::MAX))
+}
 
 /// Behaviour when the context is full.
 #[derive(Args, Debug)]
@@ -13,23 +24,24 @@ pub(crate) struct OverflowArgs {
     /// token is always kept
     #[arg(long)]
     context_shift: bool,
-    /// Number of initial tokens that a context shift keeps; at most half of the context
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 0,
-        requires = "context_shift"
-    )]
-    keep: u32,
+    /// Number of initial tokens that a context shift keeps, at most half of the context; -1: the prompt
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    keep: i64,
 }
 
 impl OverflowArgs {
-    /// Returns the library's option.
-    pub(crate) fn overflow(&self) -> Overflow {
-        if self.context_shift {
-            Overflow::Shift { n_keep: self.keep }
-        } else {
-            Overflow::Stop
+    /// Returns the library's option, for a limit of generated tokens and a prompt of this many tokens.
+    pub(crate) fn overflow(&self, limit: i64, prompt: usize) -> Overflow {
+        if !self.context_shift && self.keep != 0 {
+            terminal::note("note: --keep has no effect without --context-shift");
+        }
+        if !self.context_shift || limit == UNTIL_FULL {
+            return Overflow::Stop;
+        }
+        let prompt = || u32::try_from(prompt).unwrap_or(u32::MAX);
+        Overflow::Shift {
+            n_keep: u32::try_from(self.keep).unwrap_or_else(|_| prompt()),
         }
     }
 }
@@ -53,9 +65,12 @@ pub(crate) struct SamplingArgs {
     /// Bias that is added to the logit of a token, for example 15043+1 or 15043-inf. Can be repeated
     #[arg(short, long, value_name = "ID+BIAS", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// Random seed [default: random]
-    #[arg(short, long, value_name = "N")]
-    seed: Option<u64>,
+    /// Random seed [default: random, also with -1]
+    #[arg(short, long, value_name = "N", value_parser = seed)]
+    seed: Option<Seed>,
+    /// Stop string: text that ends the generation and is not printed. Can be repeated
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
 }
 
 impl SamplingArgs {
@@ -69,6 +84,7 @@ impl SamplingArgs {
         GenerateOptions::default()
             .sampling(self.sampling())
             .logit_bias(self.logit_bias.clone())
+            .stop(self.stop.clone())
             .dry_sequence_breakers(match self.dry_sequence_breaker.as_slice() {
                 [] => None,
                 [none] if none == "none" => Some(Vec::new()),
@@ -76,9 +92,37 @@ impl SamplingArgs {
             })
     }
 
+    /// Returns the fields of requests to the server for the options that differ from the defaults.
+    pub(crate) fn request_fields(&self) -> Map<String, Value> {
+        let mut fields = self.options.request_fields();
+        let mut add = |name: &str, value: Value| drop(fields.insert(name.to_string(), value));
+        if self.mirostat > 0 {
+            add("mirostat", self.mirostat.into());
+        }
+        if let Some(seed) = self.seed.flatten() {
+            add("seed", seed.into());
+        }
+        if !self.logit_bias.is_empty() {
+            let biases = self.logit_bias.iter();
+            let pair = |(token, bias): &(u32, f32)| match bias.is_finite() {
+                true => json!([token, bias]),
+                false => json!([token, false]),
+            };
+            add("logit_bias", biases.map(pair).collect());
+        }
+        let generate = self.generate();
+        if let Some(breakers) = generate.dry_sequence_breakers {
+            add("dry_sequence_breakers", breakers.into());
+        }
+        if !generate.stop.is_empty() {
+            add("stop", generate.stop.into());
+        }
+        fields
+    }
+
     fn sampling(&self) -> Sampling {
         let sampling = self.options.clone().plain_options();
-        let sampling = sampling.seed(self.seed.unwrap_or_else(random_seed));
+        let sampling = sampling.seed(self.seed.flatten().unwrap_or_else(random_seed));
         match self.mirostat {
             0 => sampling.mirostat_tau(0.0),
             _ => sampling,
@@ -116,6 +160,20 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
         ));
     }
     Ok((token, bias))
+}
+
+/// A seed; `None`: random.
+type Seed = Option<u64>;
+
+/// Parses a seed; -1 is a random one.
+fn seed(text: &str) -> Result<Seed, String> {
+    match text {
+        "-1" => Ok(None),
+        text => text
+            .parse()
+            .map(Some)
+            .map_err(|_| "expected a number from 0 to 2^64 - 1, or -1".to_string()),
+    }
 }
 
 fn mirostat(text: &str) -> Result<u32, String> {
@@ -206,6 +264,28 @@ mod tests {
         ] {
             assert!(parsed(argument).is_err(), "{argument}");
         }
+    }
+
+    #[test]
+    fn special_values_of_the_context() {
+        let overflow = |context_shift, keep, limit| {
+            let args = OverflowArgs {
+                context_shift,
+                keep,
+            };
+            args.overflow(limit, 9)
+        };
+        assert_eq!(overflow(false, 0, -1), Overflow::Stop);
+        assert_eq!(overflow(true, 5, -1), Overflow::Shift { n_keep: 5 });
+        assert_eq!(overflow(true, -1, -1), Overflow::Shift { n_keep: 9 });
+        assert_eq!(overflow(true, 5, -2), Overflow::Stop);
+    }
+
+    #[test]
+    fn seed_minus_one_is_random() {
+        assert_eq!(seed("7"), Ok(Some(7)));
+        assert_eq!(seed("-1"), Ok(None));
+        assert!(seed("-2").is_err() && seed("x").is_err());
     }
 
     #[test]

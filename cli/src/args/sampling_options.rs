@@ -103,3 +103,34 @@ impl SamplingOptionArgs {
             .mirostat_eta(self.mirostat_lr)
     }
 }
+
+impl SamplingOptionArgs {
+    /// Returns the fields of requests to the server for the arguments that differ from their defaults.
+    pub(crate) fn request_fields(&self) -> serde_json::Map<String, serde_json::Value> {
+        use serde_json::json;
+        let fields = [
+            ("repetition_penalty", json!(self.repeat_penalty), json!(1.0_f32)),
+            ("frequency_penalty", json!(self.frequency_penalty), json!(0.0_f32)),
+            ("presence_penalty", json!(self.presence_penalty), json!(0.0_f32)),
+            ("repeat_last_n", json!(self.repeat_last_n), json!(64_i64)),
+            ("dry_multiplier", json!(self.dry_multiplier), json!(0.0_f32)),
+            ("dry_base", json!(self.dry_base), json!(1.75_f32)),
+            ("dry_allowed_length", json!(self.dry_allowed_length), json!(2_i64)),
+            ("dry_penalty_last_n", json!(self.dry_penalty_last_n), json!(-1_i64)),
+            ("top_n_sigma", json!(self.top_n_sigma), json!(-1.0_f32)),
+            ("top_k", json!(self.top_k), json!(40_i64)),
+            ("typical_p", json!(self.typical), json!(1.0_f32)),
+            ("top_p", json!(self.top_p), json!(0.95_f32)),
+            ("min_p", json!(self.min_p), json!(0.05_f32)),
+            ("xtc_probability", json!(self.xtc_probability), json!(0.0_f32)),
+            ("xtc_threshold", json!(self.xtc_threshold), json!(0.1_f32)),
+            ("temperature", json!(self.temp), json!(0.8_f32)),
+            ("dynatemp_range", json!(self.dynatemp_range), json!(0.0_f32)),
+            ("dynatemp_exponent", json!(self.dynatemp_exp), json!(1.0_f32)),
+            ("mirostat_tau", json!(self.mirostat_ent), json!(5.0_f32)),
+            ("mirostat_eta", json!(self.mirostat_lr), json!(0.1_f32)),
+        ];
+        let changed = fields.into_iter().filter(|(_, value, default)| value != default);
+        changed.map(|(name, value, _)| (name.to_string(), value)).collect()
+    }
+}

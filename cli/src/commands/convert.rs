@@ -1,7 +1,7 @@
 //! `tabla convert`: conversion between safetensors, GGUF and ggml.
 
-use crate::args::parsers::{lora_adapter, mix, storage_type};
-use crate::commands::common::written::{Report, with_bar};
+use crate::args::parsers::{lora_adapter, mix, storage_type, threads};
+use crate::commands::common::written::{Report, check_absent, with_bar};
 use crate::output::Failure;
 use clap::Args;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use tabla::dtype::DType;
 use tabla::tools::{ExportOptions, QuantMix, QuantizeOptions};
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct ConvertArgs {
     /// Model: a GGUF file, a ggml file of whisper.cpp or a folder with safetensors
     #[arg(value_name = "IN")]
@@ -27,9 +28,12 @@ pub(crate) struct ConvertArgs {
     /// file. Can be repeated [default scale: 1]
     #[arg(long, value_name = "ADAPTER[=SCALE]", value_parser = lora_adapter)]
     pub(crate) lora_merge: Vec<(PathBuf, f32)>,
-    /// Number of threads [default: number of cores]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Number of threads [default: number of cores, also with -1]
+    #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<u32>,
+    /// Overwrite an existing output file
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -41,6 +45,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let is_file = extension == "gguf" || extension.eq_ignore_ascii_case("bin");
     let threads = args.threads.unwrap_or(0);
     let written = if is_file {
+        if !args.force {
+            check_absent(&args.output)?;
+        }
         let options = QuantizeOptions::default()
             .mix(args.dtype)
             .lora(args.lora_merge.clone())

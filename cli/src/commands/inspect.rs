@@ -56,8 +56,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     match found.as_deref() {
         None | Some([]) => Ok(()),
         Some(found) => Err(Failure::new(format_args!(
-            "{} tensors have values that are not finite",
-            found.len()
+            "{} with values that are not finite",
+            terminal::counted(found.len(), "tensor")
         ))),
     }
 }
@@ -217,8 +217,8 @@ impl ModelFile {
         let all = self.all();
         for (name, total) in self.totals.iter().chain([(&"all", &all)]) {
             let line = format!(
-                "  {name:<7}  {:>6} tensors  {:>10} elements  {:>11}",
-                total.tensors,
+                "  {name:<7}  {:>14}  {:>10} elements  {:>11}",
+                terminal::counted(total.tensors, "tensor"),
                 terminal::count(total.elements),
                 terminal::bytes(total.bytes)
             );

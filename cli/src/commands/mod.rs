@@ -4,6 +4,7 @@ mod bench;
 pub(crate) mod chat;
 mod classify;
 mod common;
+mod completions;
 mod convert;
 mod devices;
 mod embed;
@@ -11,6 +12,7 @@ mod inspect;
 mod lens;
 mod list;
 mod logits;
+mod man;
 mod perplexity;
 mod probe;
 mod pull;
@@ -29,8 +31,9 @@ mod tune;
 use crate::output::Failure;
 use bench::BenchArgs;
 use chat::ChatArgs;
-use clap::{Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, Parser, Subcommand};
 use classify::ClassifyArgs;
+use completions::CompletionsArgs;
 use convert::ConvertArgs;
 use devices::DevicesArgs;
 use embed::EmbedArgs;
@@ -38,6 +41,7 @@ use inspect::InspectArgs;
 use lens::LensArgs;
 use list::ListArgs;
 use logits::LogitsArgs;
+use man::ManArgs;
 use perplexity::PerplexityArgs;
 use probe::ProbeArgs;
 use pull::PullArgs;
@@ -118,19 +122,51 @@ pub(crate) enum Command {
     Quantize(QuantizeArgs),
     /// Convert between safetensors, GGUF and ggml
     Convert(ConvertArgs),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Write the man pages
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+/// Returns the command line: every command has `--quiet`, and every option can have a negative number.
+pub(crate) fn command() -> clap::Command {
+    complete(Cli::command())
+        .max_term_width(100)
+        .mut_subcommands(complete)
+}
+
+fn complete(command: clap::Command) -> clap::Command {
+    let has = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
+    let has_short = command
+        .get_arguments()
+        .any(|arg| arg.get_short() == Some('q'));
+    let quiet = Arg::new("quiet")
+        .long("quiet")
+        .action(ArgAction::SetTrue)
+        .help_heading(None)
+        .help("Print errors only to standard error");
+    let command = match (has("quiet"), has_short) {
+        (true, _) => command,
+        (false, true) => command.arg(quiet),
+        (false, false) => command.arg(quiet.short('q')),
+    };
+    command.mut_args(|arg| {
+        let is_option = arg.get_short().is_some() || arg.get_long().is_some();
+        match is_option && arg.get_action().takes_values() {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        }
+    })
+}
+
+/// Whether standard error gets errors only.
+pub(crate) fn is_quiet(matches: &ArgMatches) -> bool {
+    let command = matches.subcommand().map_or(matches, |(_, matches)| matches);
+    matches!(command.try_get_one("quiet"), Ok(Some(true)))
 }
 
 impl Cli {
-    /// Whether standard error gets errors only.
-    pub(crate) fn is_quiet(&self) -> bool {
-        match &self.command {
-            None => self.run.quiet,
-            Some(Command::Run(args)) => args.quiet,
-            Some(Command::Chat(args)) => args.quiet,
-            Some(_) => false,
-        }
-    }
-
     /// Runs the command.
     pub(crate) fn execute(&self) -> Result<(), Failure> {
         match &self.command {
@@ -160,6 +196,8 @@ impl Cli {
             Some(Command::Rm(args)) => rm::run(args),
             Some(Command::Quantize(args)) => quantize::run(args),
             Some(Command::Convert(args)) => convert::run(args),
+            Some(Command::Completions(args)) => completions::run(args, command()),
+            Some(Command::Man(args)) => man::run(args, command()),
         }
     }
 }
@@ -167,18 +205,22 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use clap::FromArgMatches;
 
     #[test]
     fn arguments_are_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn run_is_the_default_command() {
-        let cli = Cli::try_parse_from(["tabla", "-p", "hi", "-n", "-1"]).expect("valid arguments");
+        let parse = |args: &[&str]| {
+            let matches = command().try_get_matches_from(args)?;
+            Cli::from_arg_matches(&matches)
+        };
+        let cli = parse(&["tabla", "-p", "hi", "-n", "-1"]).expect("valid arguments");
         assert!(cli.command.is_none());
         assert_eq!(cli.run.n_predict, -1);
-        assert!(Cli::try_parse_from(["tabla", "-n", "-2"]).is_err());
+        assert!(parse(&["tabla", "-n", "-3"]).is_err());
     }
 }

@@ -135,7 +135,8 @@ impl Plan {
         if windows.is_empty() {
             let min = self.stride.map_or(window, |_| 2);
             return Err(Failure::new(format!(
-                "text has {tokens} tokens, expected at least {min}: reduce the window size with -c"
+                "text has {}, expected at least {min}: reduce the window size with -c",
+                terminal::counted(tokens, "token")
             )));
         }
         Ok(windows)
@@ -232,12 +233,12 @@ impl Report<'_> {
             None => "no overlap".to_string(),
         };
         terminal::note(&format!(
-            "scored {} of {} tokens in {:.1} s; {} windows of {} tokens, {stride}; {}",
+            "scored {} of {} in {:.1} s; {} of {}, {stride}; {}",
             self.sums.count,
-            self.tokens,
+            terminal::counted(self.tokens, "token"),
             self.took.as_secs_f64(),
-            self.windows,
-            self.plan.window,
+            terminal::counted(self.windows, "window"),
+            terminal::counted(self.plan.window, "token"),
             terminal::one_line(&self.device)
         ));
         Ok(())

@@ -170,7 +170,8 @@ fn encode(model: &Model, texts: &[String]) -> Result<Vec<Vec<u32>>, Failure> {
         let (count, context) = (ids.len(), model.facts().context);
         if count == 0 || count > context as usize {
             return Err(Failure::new(format!(
-                "entry {at}: the text has {count} tokens, expected 1 to {context}: -c sets the context size"
+                "entry {at}: the text has {}, expected 1 to {context}: -c sets the context size",
+                terminal::counted(count, "token")
             )));
         }
         all.push(ids);

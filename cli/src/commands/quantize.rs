@@ -1,10 +1,12 @@
 //! `tabla quantize`: quantization of a model, with a report of the errors.
 
-use crate::args::parsers::{lora_adapter, mix, storage_type};
-use crate::commands::common::written::{Report, with_bar};
-use crate::output::Failure;
+use crate::args::parsers::{lora_adapter, mix, storage_type, threads};
+use crate::args::source_name;
+use crate::commands::common::written::{Report, check_absent, with_bar};
+use crate::output::{Failure, terminal};
 use clap::Args;
 use regex::Regex;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tabla::Source;
 use tabla::dtype::DType;
@@ -12,6 +14,7 @@ use tabla::format::Importance;
 use tabla::tools::{QuantMix, QuantizeOptions};
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct QuantizeArgs {
     /// Model: a GGUF file, a ggml file of whisper.cpp, a safetensors file or a model folder
     #[arg(value_name = "IN")]
@@ -39,16 +42,23 @@ pub(crate) struct QuantizeArgs {
     /// file. Can be repeated [default scale: 1]
     #[arg(long, value_name = "ADAPTER[=SCALE]", value_parser = lora_adapter)]
     pub(crate) lora_merge: Vec<(PathBuf, f32)>,
-    /// Number of threads [default: number of cores]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Number of threads [default: number of cores, also with -1]
+    #[arg(short, long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<u32>,
+    /// Overwrite an existing output file
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
+    if !args.force {
+        check_absent(&args.output)?;
+    }
     let source = Source::Path(args.input.clone());
+    warn_of_quantized(&source)?;
     let importance = args.imatrix.as_deref().map(Importance::open).transpose()?;
     let choose = |name: &str| {
         let mut overrides = args.tensor_type.iter();
@@ -76,6 +86,24 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         return report.print_json(&written);
     }
     report.print(&written)
+}
+
+/// Warns if most of the weights are quantized: the errors of both quantizations add up.
+fn warn_of_quantized(source: &Source) -> Result<(), Failure> {
+    let directory = tabla::tools::open_directory(source)?;
+    let mut bytes = BTreeMap::<String, u64>::new();
+    for tensor in &directory.tensors {
+        *bytes.entry(tensor.dtype.to_string()).or_default() += tensor.bytes;
+    }
+    let most = bytes.into_iter().max_by_key(|(_, bytes)| *bytes);
+    let is_quantized = |name: &str| storage_type(name).is_ok_and(|dtype| dtype.facts().block > 1);
+    if let Some((name, _)) = most.filter(|(name, _)| is_quantized(name)) {
+        terminal::note(&format!(
+            "warning: {} is already quantized, mostly to {name}, and the errors add up: quantize the model in F16, BF16 or F32 instead",
+            terminal::one_line(&source_name(source))
+        ));
+    }
+    Ok(())
 }
 
 /// A value of `--tensor-type`.

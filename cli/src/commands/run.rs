@@ -3,7 +3,7 @@
 use crate::args::prompt::{self, STORY};
 use crate::args::{
     ContextArg, DeviceArgs, HookArgs, ModelArg, OverflowArgs, PromptArgs, SamplingArgs,
-    SpeculationArgs, StructureArgs, source_name,
+    SpeculationArgs, StructureArgs, source_name, token_limit,
 };
 use crate::commands::common::open::{self, LoadedModel};
 use crate::commands::common::prefill::{check_length, prefill};
@@ -24,7 +24,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
     /// Maximum number of tokens to generate; -1: until the model stops or the context is full; 0: compute
-    /// the prompt only
+    /// the prompt only. -2 is -1 without --context-shift
     #[arg(
         short,
         long,
@@ -32,7 +32,7 @@ pub(crate) struct RunArgs {
         value_name = "N",
         default_value_t = 256
     )]
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    #[arg(value_parser = token_limit())]
     pub(crate) n_predict: i64,
     #[command(flatten)]
     pub(crate) context: ContextArg,
@@ -47,9 +47,6 @@ pub(crate) struct RunArgs {
     /// Do not print the prompt to standard error
     #[arg(long)]
     pub(crate) no_display_prompt: bool,
-    /// Print errors only to standard error
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
     /// Print the kernels, the tuning and the duration of each load stage
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -66,12 +63,7 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let report_line = if args.quiet {
-        |_: &str| {}
-    } else {
-        terminal::note
-    };
-    let source = args.model.source(report_line)?;
+    let source = args.model.source(terminal::note)?;
     let built_in = matches!(source, Source::BuiltIn);
     let options = args
         .device
@@ -80,9 +72,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let options = args.speculation.add_to(options)?;
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
     let loaded = open::model(&source, &options)?;
-    if !args.quiet {
-        loaded.print_notes(&source);
-    }
+    loaded.print_notes(&source);
     let LoadedModel {
         model,
         profile,
@@ -91,7 +81,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let tokens = model.tokenizer().encode(&prompt, args.prompt.encode())?;
     check_length(&tokens, model.facts().context)?;
 
-    let generate = args.generate(&model, &options)?;
+    let generate = args.generate(&model, &options, tokens.len())?;
     let mut session = Session::new(model);
     args.hooks.apply(&mut session)?;
     terminal::catch_interrupt(session.canceller())?;
@@ -127,7 +117,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     if args.json {
         terminal::line(&report.json().to_string())?;
-    } else if !args.quiet {
+    } else if !terminal::is_quiet() {
         if answer.is_mid_line() {
             terminal::eprint("\n");
         }
@@ -140,14 +130,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 impl RunArgs {
-    /// Returns the generation options.
-    fn generate(&self, model: &Model, options: &LoadOptions) -> Result<GenerateOptions, Failure> {
+    /// Returns the generation options for a prompt of this many tokens.
+    fn generate(
+        &self,
+        model: &Model,
+        options: &LoadOptions,
+        prompt: usize,
+    ) -> Result<GenerateOptions, Failure> {
         Ok(self
             .sampling
             .generate()
             .max_tokens(u32::try_from(self.n_predict).unwrap_or(u32::MAX))
             .ignore_eos(self.ignore_eos)
-            .overflow(self.overflow.overflow())
+            .overflow(self.overflow.overflow(self.n_predict, prompt))
             .grammar(self.structure.grammar(model)?)
             .speculate(open::speculate(&self.speculation, options)?))
     }
@@ -156,7 +151,7 @@ impl RunArgs {
     /// also printed to a log.
     fn shows_prompt(&self, source: &Source) -> bool {
         let visible = matches!(source, Source::BuiltIn) || terminal::stderr_is_terminal();
-        visible && !self.no_display_prompt && !self.quiet && !self.json
+        visible && !self.no_display_prompt && !terminal::is_quiet() && !self.json
     }
 }
 
@@ -199,6 +194,7 @@ impl Report<'_> {
         let [load, prefill, generate] =
             [self.load, self.prefill, self.stats.took].map(milliseconds);
         let tokens = self.stats.tokens;
+        let generated = terminal::counted(tokens, "token");
         let prompt_rate = rate(self.prompt.len(), self.prefill);
         let rate = rate(tokens as usize, self.stats.took);
         let finish = match self.stats.finish {
@@ -212,12 +208,12 @@ impl Report<'_> {
         } else {
             format!("{0} (repeat with -s {0})", self.sampling.seed)
         };
-        let prompt_tokens = self.prompt.len();
+        let prompt_tokens = terminal::counted(self.prompt.len(), "token");
         let mut lines = vec![
             String::new(),
             format!("load      {load:9.1} ms  {model}"),
-            format!("prompt    {prefill:9.1} ms  {prompt_tokens} tokens, {prompt_rate:.1} tok/s"),
-            format!("generated {generate:9.1} ms  {tokens} tokens, {rate:.1} tok/s, {finish}"),
+            format!("prompt    {prefill:9.1} ms  {prompt_tokens}, {prompt_rate:.1} tok/s"),
+            format!("generated {generate:9.1} ms  {generated}, {rate:.1} tok/s, {finish}"),
             format!("device    {}", terminal::one_line(&self.device)),
             format!("seed      {seed}"),
         ];

@@ -1,19 +1,21 @@
 //! `tabla serve`: the HTTP server.
 
 use super::embed::pooling;
-use crate::args::{ContextArg, DeviceArgs, text_file};
+use crate::args::{
+    ContextArg, DeviceArgs, OverflowArgs, SamplingArgs, parsers, text_file, token_limit,
+};
 use crate::hub::{self, Access, HubModel};
 use crate::output::Failure;
 use crate::output::terminal;
 use clap::{Args, ValueEnum};
-use serde_json::json;
-use std::net::{IpAddr, SocketAddr};
+use serde_json::{Map, Value, json};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tabla::Source;
 use tabla::embed::Pooling;
 use tabla::text::BUILTIN_TEMPLATES;
+use tabla::{Overflow, Source};
 use tabla_server::{
     Config, Limits, MetricsCompat, ModelConfig, RequestRecord, Server, ServerEvent,
 };
@@ -35,7 +37,12 @@ pub(crate) struct ServeArgs {
     #[arg(help_heading = "Models", long)]
     offline: bool,
     /// Further name of a model, or of the default model. Can be repeated
-    #[arg(help_heading = "Models", long, value_name = "ALIAS[=NAME]")]
+    #[arg(
+        help_heading = "Models",
+        long,
+        value_delimiter = ',',
+        value_name = "ALIAS[=NAME]"
+    )]
     alias: Vec<String>,
     /// Answer requests with an unknown model name with status 404, also if there is only one model
     #[arg(help_heading = "Models", long)]
@@ -44,6 +51,9 @@ pub(crate) struct ServeArgs {
     /// the model files]
     #[arg(help_heading = "Models", long, value_name = "NAME|FILE")]
     chat_template: Option<String>,
+    /// Variables of the chat template, as a JSON object, which requests can replace
+    #[arg(help_heading = "Models", long, value_name = "JSON", value_parser = parsers::object)]
+    chat_template_kwargs: Option<Map<String, Value>>,
     /// Maximum number of tokens of the reasoning of a chat, unless the request sets another one; -1: no
     /// maximum
     #[arg(help_heading = "Models", long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
@@ -68,7 +78,8 @@ pub(crate) struct ServeArgs {
         help_heading = "Server",
         long,
         value_name = "ADDRESS",
-        default_value = "127.0.0.1"
+        default_value = "127.0.0.1",
+        value_parser = host
     )]
     host: IpAddr,
     /// Port; 0 selects a free one
@@ -79,6 +90,14 @@ pub(crate) struct ServeArgs {
         default_value_t = 8080
     )]
     port: u16,
+    /// API keys, separated by commas. Other users of the machine can read them: prefer --api-key-file
+    #[arg(
+        help_heading = "Server",
+        long,
+        value_delimiter = ',',
+        value_name = "KEY"
+    )]
+    api_key: Vec<String>,
     /// File with API keys, one per line. The environment variable `TABLA_API_KEY` is another key
     #[arg(help_heading = "Server", long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
@@ -86,7 +105,12 @@ pub(crate) struct ServeArgs {
     #[arg(help_heading = "Server", long)]
     insecure: bool,
     /// Web origin that may use the server, such as `https://app.example`. Can be repeated
-    #[arg(help_heading = "Server", long, value_name = "ORIGIN")]
+    #[arg(
+        help_heading = "Server",
+        long,
+        value_delimiter = ',',
+        value_name = "ORIGIN"
+    )]
     cors_origin: Vec<String>,
     /// Host name in the URL of the server, besides localhost. Can be repeated
     #[arg(help_heading = "Server", long, value_name = "NAME")]
@@ -117,10 +141,28 @@ pub(crate) struct ServeArgs {
     /// Also write metrics with the names of another server, for existing dashboards
     #[arg(help_heading = "Server", long, value_name = "SERVER", value_enum)]
     metrics_compat: Option<MetricNames>,
+    /// Maximum number of tokens to generate, unless the request sets another one; -1: until the model stops
+    /// or the context is full
+    #[arg(short, long, visible_alias = "max-tokens", value_name = "N", value_parser = token_limit())]
+    n_predict: Option<i64>,
     #[command(flatten)]
     context: ContextArg,
     #[command(flatten)]
+    overflow: OverflowArgs,
+    #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+/// Parses an address, or the name of the loopback address.
+fn host(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
+        address => address
+            .parse()
+            .map_err(|_| "expected an IP address or localhost".to_string()),
+    }
 }
 
 /// Server with other names of metrics.
@@ -174,7 +216,7 @@ impl ServeArgs {
         let api_keys = self.api_keys()?;
         if !self.host.is_loopback() && api_keys.is_empty() && !self.insecure {
             return Err(Failure::new(format!(
-                "--host {}: everyone in the network could use the server; set {KEY_VARIABLE} or --api-key-file, or allow it with --insecure",
+                "--host {}: everyone in the network could use the server; set {KEY_VARIABLE}, --api-key-file or --api-key, or allow it with --insecure",
                 self.host
             )));
         }
@@ -188,7 +230,10 @@ impl ServeArgs {
                 "--cors-origin {origin}: expected an origin such as https://app.example"
             )));
         }
-        let load = self.device.options(self.context.tokens())?;
+        let load = self
+            .device
+            .options(self.context.tokens())?
+            .samplers(self.sampling.samplers());
         let log = self.log_format;
         Ok(Config {
             address: SocketAddr::new(self.host, self.port),
@@ -213,13 +258,26 @@ impl ServeArgs {
                 drain_time: Duration::from_secs(self.drain_timeout),
                 ..Limits::default()
             },
+            request_defaults: self.request_defaults(),
             events: Arc::new(move |event| print_event(&event, log)),
             ..Config::new(self.models()?)
         })
     }
 
+    /// Returns the fields that requests without them get.
+    fn request_defaults(&self) -> Map<String, Value> {
+        let mut fields = self.sampling.request_fields();
+        if let Some(limit) = self.n_predict.filter(|limit| *limit > 0) {
+            // Of the endpoints of llama.cpp, OpenAI's older ones and chats, and of responses.
+            fields.insert("n_predict".to_string(), limit.into());
+            fields.insert("max_output_tokens".to_string(), limit.into());
+        }
+        fields
+    }
+
     fn api_keys(&self) -> Result<Vec<String>, Failure> {
         let mut keys: Vec<String> = std::env::var(KEY_VARIABLE).into_iter().collect();
+        keys.extend(self.api_key.iter().cloned());
         if let Some(path) = &self.api_key_file {
             keys.extend(text_file::read(path)?.lines().map(str::to_string));
         }
@@ -255,6 +313,12 @@ impl ServeArgs {
                 model.chat_template = Some(source.clone());
             }
         }
+        for model in &mut models {
+            model.template_variables = self.chat_template_kwargs.clone().unwrap_or_default();
+            model.overflow = self
+                .overflow
+                .overflow(self.n_predict.unwrap_or(-1), usize::MAX);
+        }
         for text in &self.alias {
             let (alias, name) = match text.split_once('=') {
                 Some((alias, name)) => (alias, Some(name)),
@@ -279,6 +343,8 @@ fn model(name: String, source: Source) -> ModelConfig {
         aliases: Vec::new(),
         source,
         chat_template: None,
+        template_variables: Map::new(),
+        overflow: Overflow::Stop,
     }
 }
 
@@ -330,11 +396,16 @@ fn print_event(event: &ServerEvent, format: LogFormat) {
         (ServerEvent::Unloaded(name), _) => format!("unloaded {name}"),
         (ServerEvent::Warning(message), _) => format!("warning: {message}"),
         (ServerEvent::Draining(running), _) => {
-            format!("shutting down; {running} running requests, interrupt again to cancel them")
+            let running = terminal::counted(*running, "running request");
+            format!("shutting down; {running}, interrupt again to cancel")
         }
         (ServerEvent::Loading(..), _) => return,
     };
-    terminal::note(&terminal::one_line(&line));
+    let line = terminal::one_line(&line);
+    match event {
+        ServerEvent::LoadFailed(..) => terminal::eprint_line(&line),
+        _ => terminal::note(&line),
+    }
 }
 
 fn request_line(record: &RequestRecord) -> String {
@@ -347,8 +418,10 @@ fn request_line(record: &RequestRecord) -> String {
     );
     if record.prompt_tokens > 0 {
         line += &format!(
-            ", {} prompt tokens ({} cached), {} generated",
-            record.prompt_tokens, record.cached_tokens, record.generated_tokens
+            ", {} ({} cached), {} generated",
+            terminal::counted(record.prompt_tokens, "prompt token"),
+            record.cached_tokens,
+            record.generated_tokens
         );
     }
     if let Some(error) = &record.error {

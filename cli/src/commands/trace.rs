@@ -82,7 +82,8 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let expected = tokens.len();
     if computed < expected as u64 {
         return Err(Failure::new(format!(
-            "prompt: computed {computed} tokens, expected at least {expected}"
+            "prompt: computed {}, expected at least {expected}",
+            terminal::counted(computed, "token")
         )));
     }
     let prefill = std::mem::take(&mut trace.commands);
@@ -102,12 +103,16 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let fail = |cause| Failure::file("write", &args.output, cause);
     std::fs::write(&args.output, object.to_string()).map_err(fail)?;
     let limits = limits(&options, &profile)?;
-    prefill.print(&format!("prompt of {} tokens", tokens.len()), limits)?;
-    let title = format!("{} generated tokens", args.n_predict);
+    prefill.print(
+        &format!("prompt of {}", terminal::counted(tokens.len(), "token")),
+        limits,
+    )?;
+    let title = terminal::counted(args.n_predict, "generated token");
     trace.commands.print(&title, limits)?;
     let shown = args.output.display();
     terminal::note(&format!(
-        "{shown}: {events} events; open it in ui.perfetto.dev"
+        "{shown}: {}; open it in ui.perfetto.dev",
+        terminal::counted(events, "event")
     ));
     Ok(())
 }

@@ -33,7 +33,7 @@ pub(crate) fn print_failure(failure: &Failure) -> ExitCode {
 /// Prints `error: message`, then each cause that the message does not contain.
 fn print(message: &str, mut cause: Option<&dyn Error>) {
     let mut printed = terminal::one_line(&shorten(message));
-    terminal::note(&format!(
+    terminal::eprint_line(&format!(
         "{}error:{} {printed}",
         terminal::RED,
         terminal::PLAIN
@@ -44,7 +44,7 @@ fn print(message: &str, mut cause: Option<&dyn Error>) {
             let line = terminal::one_line(line);
             if !printed.contains(&line) {
                 let prefix = if at == 0 { "caused by:" } else { "          " };
-                terminal::note(&format!("  {prefix} {line}"));
+                terminal::eprint_line(&format!("  {prefix} {line}"));
             }
         }
         printed = text;

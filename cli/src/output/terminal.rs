@@ -52,9 +52,29 @@ pub(crate) fn write_above_bar(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Whether standard error gets errors only.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Suppresses notes and progress bars.
+pub(crate) fn set_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Whether notes and progress bars are suppressed.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Writes a line to standard error, unless it gets errors only.
+pub(crate) fn note(text: &str) {
+    if !is_quiet() {
+        eprint_line(text);
+    }
+}
+
 /// Writes a line to standard error, above the progress bar. Errors are ignored: there is no other
 /// stream to report them to.
-pub(crate) fn note(text: &str) {
+pub(crate) fn eprint_line(text: &str) {
     let write = || {
         let _ = writeln!(anstream::stderr(), "{text}");
     };
@@ -168,6 +188,14 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
+/// Formats a number of things: `1 thread`, `2 threads`.
+pub(crate) fn counted(n: impl TryInto<u64>, thing: &str) -> String {
+    match n.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {thing}"),
+        n => format!("{n} {thing}s"),
+    }
+}
+
 /// The current progress bar.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
@@ -204,7 +232,8 @@ impl Progress {
         *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
         let (ended, receiver) = channel::<()>();
         let shown = bar.clone();
-        let delay_thread = stderr_is_terminal().then(|| {
+        let is_shown = stderr_is_terminal() && !is_quiet();
+        let delay_thread = is_shown.then(|| {
             std::thread::spawn(move || {
                 if receiver.recv_timeout(BAR_DELAY) == Err(RecvTimeoutError::Timeout) {
                     shown.set_draw_target(ProgressDrawTarget::stderr());
@@ -339,6 +368,13 @@ mod tests {
         assert_eq!(bytes(u64::MAX), "16.00 EiB");
         assert_eq!(count(999), "999");
         assert_eq!(count(6_740_000_000), "6.74 B");
+    }
+
+    #[test]
+    fn counts_things() {
+        assert_eq!(counted(1_u32, "thread"), "1 thread");
+        assert_eq!(counted(0_usize, "thread"), "0 threads");
+        assert_eq!(counted(u64::MAX, "token"), "18446744073709551615 tokens");
     }
 
     #[test]

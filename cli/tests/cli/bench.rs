@@ -8,7 +8,7 @@ use serde_json::Value;
 fn prints_every_output_format() {
     let bench = |format| {
         let args = [
-            "bench", "--device", "cpu", "-p", "8", "-n", "4", "-r", "1", "-o", format,
+            "bench", "--device", "cpu", "-p", "8", "-n", "4", "-r", "1", "--format", format,
         ];
         tabla(&args)
     };
@@ -41,7 +41,8 @@ fn prints_every_output_format() {
 #[test]
 fn measures_at_context_depth() {
     let objects = tabla(&[
-        "bench", "--device", "cpu", "-p", "8", "-n", "4", "-d", "0,40", "-r", "1", "-o", "json",
+        "bench", "--device", "cpu", "-p", "8", "-n", "4", "-d", "0,40", "-r", "1", "--format",
+        "json",
     ]);
     let objects = objects.json();
     let names = ["pp8", "tg4", "pp8 @ d40", "tg4 @ d40"];
@@ -58,7 +59,7 @@ fn measures_at_context_depth() {
 #[test]
 fn every_reported_token_is_computed() {
     let objects = tabla(&[
-        "bench", "--device", "cpu", "-p", "70,200", "-n", "4", "-d", "0,40", "-r", "3", "-o",
+        "bench", "--device", "cpu", "-p", "70,200", "-n", "4", "-d", "0,40", "-r", "3", "--format",
         "json",
     ]);
     let objects = objects.json();
@@ -83,7 +84,7 @@ fn measures_memory_and_submission_of_each_device() {
         for replay in replays {
             let args = [
                 "bench", "--device", device, "--replay", replay, "-p", "4", "-n", "2", "-r", "1",
-                "-o", "json",
+                "--format", "json",
             ];
             let objects = tabla(&args).json();
             let [prompt, generated] = [&objects[0], &objects[1]];
@@ -129,7 +130,7 @@ fn times_every_command() {
             "-r",
             "2",
             "--commands",
-            "-o",
+            "--format",
             format,
         ])
     };
@@ -158,7 +159,7 @@ fn times_every_command() {
 #[test]
 fn measures_parallel_sequences() {
     let args = [
-        "bench", "--device", "cpu", "-npl", "1,3", "-ntg", "4", "-r", "1", "-o", "json",
+        "bench", "--device", "cpu", "-npl", "1,3", "-ntg", "4", "-r", "1", "--format", "json",
     ];
     let objects = tabla(&args).json();
     assert_eq!(objects.as_array().map(Vec::len), Some(2));

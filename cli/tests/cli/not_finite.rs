@@ -26,7 +26,7 @@ fn weights_that_are_not_finite_are_errors() {
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(
         ran.stderr
-            .contains("1 tensors have values that are not finite"),
+            .contains("1 tensor with values that are not finite"),
         "{}",
         ran.stderr
     );

@@ -88,7 +88,7 @@ fn times_commands_on_every_device_and_replay() {
                 "-r",
                 "1",
                 "--commands",
-                "-o",
+                "--format",
                 "json",
             ];
             let objects = tabla(&args).json();

@@ -107,7 +107,7 @@ fn converted_models_have_the_same_transcript() {
     let expected = model.run(&[audio.path()]).text().to_string();
     let original = model.0.path().to_string();
     for name in ["converted-new.bin", "converted-new.gguf"] {
-        let new = Scratch::with_bytes(name, b"");
+        let new = Scratch::new(name);
         tabla(&["convert", &original, new.path()]);
         let found = tabla(&[&["transcribe", "-m", new.path(), audio.path()], &GREEDY[..]].concat());
         assert_eq!(found.text(), expected, "{name}");

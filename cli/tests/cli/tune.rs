@@ -72,7 +72,8 @@ fn commands_use_the_stored_tuning() {
     assert!(untuned.json()["tuning"].is_null());
     assert!(!untuned.stderr.contains("tuning"), "{}", untuned.stderr);
     let bench = [
-        "bench", "-m", MODEL, "--device", "gpu", "-p", "0", "-n", "2", "-r", "1", "-o", "json",
+        "bench", "-m", MODEL, "--device", "gpu", "-p", "0", "-n", "2", "-r", "1", "--format",
+        "json",
     ];
     let bench = caches.tabla(&bench);
     assert_eq!(bench.json()[0]["tuning"], shown);

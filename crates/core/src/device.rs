@@ -208,11 +208,11 @@ pub struct HostExperts {
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            DeviceKind::Cpu => write!(
-                f,
-                "{} ({}, {} threads)",
-                self.name, self.backend, self.threads
-            ),
+            DeviceKind::Cpu => {
+                let (name, backend, threads) = (&self.name, &self.backend, self.threads);
+                let plural = if threads == 1 { "" } else { "s" };
+                write!(f, "{name} ({backend}, {threads} thread{plural})")
+            }
             DeviceKind::Gpu => write!(f, "{} ({})", self.name, self.backend),
         }?;
         match &self.host_experts {

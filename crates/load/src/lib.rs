@@ -57,8 +57,8 @@ pub mod load {
     pub use crate::encode::LM_HEAD_TYPES;
     pub use crate::memory::CACHE_TYPES;
     pub use crate::options::{
-        CONTEXT_DEFAULT, CpuExperts, DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions,
-        SEQUENCES_MAX, WeightMemory,
+        CONTEXT_DEFAULT, CONTEXT_TRAINED, CpuExperts, DeviceChoice, DraftingHead, GpuSpeculation,
+        LoadOptions, SEQUENCES_MAX, WeightMemory,
     };
     pub use crate::selected_device::devices;
     pub use crate::stage::{Progress, STAGES, Stage};

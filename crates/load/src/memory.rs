@@ -1,7 +1,7 @@
 //! Sizes of the KV cache and of the prefill chunk, checked against free memory.
 
 use super::host_memory::host_free_bytes;
-use super::options::{CONTEXT_DEFAULT, LoadOptions, SEQUENCES_MAX, WeightMemory};
+use super::options::{CONTEXT_DEFAULT, CONTEXT_TRAINED, LoadOptions, SEQUENCES_MAX, WeightMemory};
 use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
@@ -60,6 +60,7 @@ pub fn cache(
 ) -> Result<Cache> {
     let context = match options.max_context {
         0 => config.context.min(CONTEXT_DEFAULT),
+        CONTEXT_TRAINED => config.context,
         n if n > CONTEXT_MAX => bail!(
             TooLarge,
             "context length {n} is over the limit of {CONTEXT_MAX}"

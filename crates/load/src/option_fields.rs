@@ -16,8 +16,8 @@ macro_rules! load_options {
             /// Number of CPU threads; 0: one for each physical core. Default 0.
             pub threads: u32,
             /// Context length of the KV cache in tokens; 0: the length that the model was trained with, at
-            /// most 4096. Models with LongRoPE use their long factors if it is over their original context
-            /// length. Default 0.
+            /// most 4096; 4294967295: that length. Models with LongRoPE use their long factors if it is over
+            /// their original context length. Default 0.
             pub max_context: u32,
             /// Maximum number of sequences that are computed at the same time, at most 256, each of
             /// `max_context` tokens; 0: 1. There may be more sessions than this: they take turns. For a

@@ -9,6 +9,9 @@ use std::path::PathBuf;
 /// Default number of positions of the KV cache.
 pub const CONTEXT_DEFAULT: u32 = 4096;
 
+/// Value of [`LoadOptions::max_context`]: the context length that the model was trained with.
+pub const CONTEXT_TRAINED: u32 = u32::MAX;
+
 /// Maximum number of sequences of a KV cache.
 pub const SEQUENCES_MAX: u32 = 256;
 

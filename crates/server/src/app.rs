@@ -1,6 +1,7 @@
 //! The state that all requests share.
 
 use crate::config::{Config, EventSink, Limits, MetricsCompat, ServerEvent};
+use crate::http::defaults::RequestDefaults;
 use crate::http::memory::BodyBudget;
 use crate::http::origin::OriginRules;
 use crate::models::Registry;
@@ -16,6 +17,7 @@ pub(crate) struct App {
     pub(crate) origins: OriginRules,
     pub(crate) api_keys: Vec<String>,
     pub(crate) limits: Limits,
+    pub(crate) defaults: RequestDefaults,
     /// Memory of the bodies of all requests.
     pub(crate) bodies: Arc<BodyBudget>,
     pub(crate) events: EventSink,
@@ -46,6 +48,7 @@ impl App {
             },
             api_keys: config.api_keys.clone(),
             limits: config.limits,
+            defaults: RequestDefaults::new(&config.request_defaults)?,
             bodies: BodyBudget::new(config.limits.bodies_bytes),
             events: Arc::clone(&config.events),
             metrics_compat: config.metrics_compat,

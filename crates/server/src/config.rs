@@ -1,11 +1,12 @@
 //! Configuration of the server.
 
+use serde_json::{Map, Value};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tabla::Source;
 use tabla::embed::Pooling;
 use tabla::load::LoadOptions;
+use tabla::{Overflow, Source};
 
 /// A model that the server offers.
 #[derive(Clone, Debug)]
@@ -18,6 +19,10 @@ pub struct ModelConfig {
     pub source: Source,
     /// Name of a built-in chat template, or its source; `None`: the template of the model files.
     pub chat_template: Option<String>,
+    /// Variables of the chat template, which requests can replace.
+    pub template_variables: Map<String, Value>,
+    /// Behavior when the context is full.
+    pub overflow: Overflow,
 }
 
 /// Limits of requests.
@@ -172,6 +177,8 @@ pub struct Config {
     pub preload: bool,
     /// Limits of requests.
     pub limits: Limits,
+    /// Fields that requests without them get, such as `temperature` and `n_predict`.
+    pub request_defaults: Map<String, Value>,
     /// Server whose names the metrics also have; `None`: only the names of Tabla.
     pub metrics_compat: Option<MetricsCompat>,
     /// Pooling of embeddings; `None`: that of the model files.
@@ -195,6 +202,7 @@ impl Config {
             idle_time: None,
             preload: false,
             limits: Limits::default(),
+            request_defaults: Map::new(),
             metrics_compat: None,
             pooling: None,
             events: Arc::new(|_| {}),

@@ -16,7 +16,40 @@ pub(super) fn arguments(list: &str) -> Result<String> {
 /// Generates the arguments of the sampling parameters.
 pub(super) fn sampling() -> Result<String> {
     let schema = schema("generate")?;
-    written(&schema, "tabla::Sampling", |row| row.sampler.is_some())
+    let arguments = written(&schema, "tabla::Sampling", |row| row.sampler.is_some())?;
+    Ok(arguments + &request_fields(&schema.rows)?)
+}
+
+/// Generates the conversion of sampling parameters to fields of requests. The name of a field is the last
+/// one: a request with an earlier name overrides it.
+fn request_fields(rows: &[Row]) -> Result<String> {
+    let mut out = "
+impl SamplingOptionArgs {
+    /// Returns the fields of requests to the server for the arguments that differ from their defaults.
+    pub(crate) fn request_fields(&self) -> serde_json::Map<String, serde_json::Value> {
+        use serde_json::json;
+        let fields = [
+"
+    .to_string();
+    for row in rows.iter().filter(|row| row.sampler.is_some()) {
+        let names = row.requests();
+        let name = names.last().ok_or("no name in requests")?;
+        let field = row.long().replace('-', "_");
+        let default = Argument::of(row)?.default.ok_or("no default value")?;
+        let default = default.literal();
+        let kind = if row.kind == Kind::F32 { "f32" } else { "i64" };
+        writeln!(
+            out,
+            "            (\"{name}\", json!(self.{field}), json!({default}_{kind})),"
+        )?;
+    }
+    Ok(out
+        + "        ];
+        let changed = fields.into_iter().filter(|(_, value, default)| value != default);
+        changed.map(|(name, value, _)| (name.to_string(), value)).collect()
+    }
+}
+")
 }
 
 /// Generates the arguments of rows of a list, and their conversion to the struct at `path`.

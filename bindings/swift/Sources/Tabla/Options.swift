@@ -26,8 +26,8 @@ public struct LoadOptions: @unchecked Sendable {
     /// Number of CPU threads; 0: one for each physical core. Default 0.
     public var threads: UInt32 { get { c.threads } set { c.threads = newValue } }
     /// Context length of the KV cache in tokens; 0: the length that the model was trained with, at
-    /// most 4096. Models with LongRoPE use their long factors if it is over their original context
-    /// length. Default 0.
+    /// most 4096; 4294967295: that length. Models with LongRoPE use their long factors if it is
+    /// over their original context length. Default 0.
     public var maxContext: UInt32 { get { c.max_context } set { c.max_context = newValue } }
     /// Maximum number of sequences that are computed at the same time, at most 256, each of
     /// `maxContext` tokens; 0: 1. There may be more sessions than this: they take turns. For a

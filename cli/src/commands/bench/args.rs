@@ -41,8 +41,8 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) no_warmup: bool,
     /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = OutputFormat::Md)]
-    pub(crate) output: OutputFormat,
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = OutputFormat::Md)]
+    pub(crate) format: OutputFormat,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 }

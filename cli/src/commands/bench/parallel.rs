@@ -52,7 +52,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         probe,
         peak: None,
     };
-    machine.print(&tests, args.output)
+    machine.print(&tests, args.format)
 }
 
 /// Returns the tests: all combinations of depth, length and number of sequences.

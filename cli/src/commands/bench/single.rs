@@ -72,7 +72,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         probe,
         peak,
     };
-    machine.print(&tests, args.output)
+    machine.print(&tests, args.format)
 }
 
 /// Returns the maximum of each rate.
@@ -209,7 +209,8 @@ impl Test {
         if stats.tokens != self.generate {
             let (generated, expected) = (stats.tokens, self.generate);
             return Err(Failure::new(format!(
-                "generated {generated} tokens, expected {expected}"
+                "generated {}, expected {expected}",
+                terminal::counted(generated, "token")
             )));
         }
         let submitting = stats.submitting.map(|took| took.as_secs_f64());
@@ -223,8 +224,9 @@ impl Test {
         if computed < reported {
             let name = self.name();
             return Err(Failure::new(format!(
-                "{name}: computed {computed} tokens, expected at least {reported}: \
-                 the rest came from the prefix cache"
+                "{name}: computed {}, expected at least {reported}: \
+                 the rest came from the prefix cache",
+                terminal::counted(computed, "token")
             )));
         }
         Ok(())
@@ -345,7 +347,7 @@ impl Machine<'_> {
             terminal::line(&row(cells.each_ref().map(String::as_str)))?;
         }
         let reader = match self.profile.kind {
-            DeviceKind::Cpu => format!("{} threads", self.profile.threads),
+            DeviceKind::Cpu => terminal::counted(self.profile.threads, "thread"),
             DeviceKind::Gpu => "the GPU".to_string(),
         };
         if let Some(best) = self.probe.best() {
@@ -369,11 +371,11 @@ impl Machine<'_> {
             return Ok(());
         };
         terminal::note(&format!(
-            "arithmetic: int8 {:.0} GOP/s, bf16 {:.0}, f32 {:.0} GFLOP/s, measured with {} threads, {}",
+            "arithmetic: int8 {:.0} GOP/s, bf16 {:.0}, f32 {:.0} GFLOP/s, measured with {}, {}",
             peak.int8 / 1e9,
             peak.bf16 / 1e9,
             peak.float / 1e9,
-            self.profile.threads,
+            terminal::counted(self.profile.threads, "thread"),
             self.profile.backend
         ));
         Ok(())
@@ -530,7 +532,7 @@ mod tests {
         let prompt = Test::new(1, 0, [512, 0]);
         prompt.check_computed(512).expect("enough computed tokens");
         let error = format!("{:?}", prompt.check_computed(1));
-        let expected = "pp512: computed 1 tokens, expected at least 512";
+        let expected = "pp512: computed 1 token, expected at least 512";
         assert!(error.contains(expected), "{error}");
         let parallel = Test::new(3, 0, [0, 4]);
         parallel.check_computed(12).expect("enough computed tokens");

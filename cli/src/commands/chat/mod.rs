@@ -11,7 +11,7 @@ mod reply;
 
 use crate::args::{
     ContextArg, DeviceArgs, HookArgs, NameArg, OverflowArgs, SamplingArgs, SpeculationArgs,
-    StructureArgs, text_file,
+    StructureArgs, parsers, text_file, token_limit,
 };
 use crate::commands::common::open;
 use crate::commands::common::prefill::{check_length, prefill};
@@ -48,15 +48,16 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "NAME|FILE|TEXT")]
     chat_template: Option<String>,
     /// Additional variables of the template, as a JSON object
-    #[arg(long, value_name = "JSON", value_parser = object)]
+    #[arg(long, value_name = "JSON", value_parser = parsers::object)]
     chat_template_kwargs: Option<Map<String, Value>>,
     /// Effort of the reasoning: none disables it, other values such as low and high enable it [default:
     /// from the template]
     #[arg(long, value_name = "EFFORT")]
     reasoning_effort: Option<String>,
-    /// Maximum number of tokens per response; -1: until the model stops or the context is full
+    /// Maximum number of tokens per response; -1: until the model stops or the context is full. -2 is -1
+    /// without --context-shift
     #[arg(short, long, visible_alias = "max-tokens", value_name = "N", default_value_t = -1)]
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    #[arg(value_parser = token_limit())]
     n_predict: i64,
     /// Maximum number of tokens of the reasoning; then it is closed. -1: no maximum
     #[arg(long, value_name = "N", default_value_t = -1)]
@@ -82,10 +83,6 @@ pub(crate) struct ChatArgs {
     speculation: SpeculationArgs,
     #[command(flatten)]
     hooks: HookArgs,
-}
-
-fn object(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("invalid JSON object: {error}"))
 }
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
@@ -131,7 +128,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
             .sampling
             .generate()
             .max_tokens(u32::try_from(args.n_predict).unwrap_or(u32::MAX))
-            .overflow(args.overflow.overflow())
+            .overflow(args.overflow.overflow(args.n_predict, usize::MAX))
             .grammar(grammar)
             .grammar_start(grammar_start)
             .reasoning_budget(u32::try_from(args.reasoning_budget).ok())
@@ -248,11 +245,11 @@ impl Chat<'_> {
             }
             Command::Help => {
                 let lines = commands::help(terminal::stderr_columns());
-                lines.for_each(|line| terminal::note(&line));
+                lines.for_each(|line| terminal::eprint_line(&line));
             }
             Command::List => {
                 for line in self.messages.lines() {
-                    terminal::note(&terminal::one_line(&line));
+                    terminal::eprint_line(&terminal::one_line(&line));
                 }
             }
             Command::System(text) => self.messages.set_system(&text),
@@ -283,7 +280,8 @@ impl Chat<'_> {
         let count = self.messages.all().len();
         let path = path.to_string_lossy();
         (self.report_line)(&format!(
-            "{action} {count} messages: {}",
+            "{action} {}: {}",
+            terminal::counted(count, "message"),
             terminal::one_line(&path)
         ));
     }

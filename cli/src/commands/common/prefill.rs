@@ -12,8 +12,8 @@ pub(crate) fn check_length(tokens: &[u32], context: u32) -> Result<(), Failure> 
     }
     if tokens.len() > context as usize {
         return Err(Failure::new(format!(
-            "prompt has {} tokens, context size is {context}: increase it with -c",
-            tokens.len()
+            "prompt has {}, context size is {context}: increase it with -c",
+            terminal::counted(tokens.len(), "token")
         )));
     }
     Ok(())

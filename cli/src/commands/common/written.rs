@@ -29,6 +29,17 @@ pub(crate) fn with_bar<T>(
     Ok(result?)
 }
 
+/// Checks that the output does not exist.
+pub(crate) fn check_absent(path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        return Err(Failure::new(format!(
+            "{} exists: use --force to overwrite it",
+            terminal::one_line(&path.to_string_lossy())
+        )));
+    }
+    Ok(())
+}
+
 /// Report of a written model.
 pub(crate) struct Report<'a> {
     pub(crate) name: &'a str,

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
     let new = || Transcription::new(&loaded.model, &options);
     let outputs = args.files.iter().zip(outputs);
     if at_once > 1 {
-        let bar = Progress::new(&format!("{} recordings", args.files.len()), 0);
+        let bar = Progress::new(&terminal::counted(args.files.len(), "recording"), 0);
         return parallel::run(outputs, at_once, &cancel, |(file, mut output)| {
             Recording::new(file, &args.raw, new()?, &bar).transcribe(&mut output)
         });

@@ -85,8 +85,8 @@ pub struct TablaLoadOptions {
     /// Number of CPU threads; 0: one for each physical core. Default 0.
     pub threads: u32,
     /// Context length of the KV cache in tokens; 0: the length that the model was trained with, at
-    /// most 4096. Models with LongRoPE use their long factors if it is over their original context
-    /// length. Default 0.
+    /// most 4096; 4294967295: that length. Models with LongRoPE use their long factors if it is
+    /// over their original context length. Default 0.
     pub max_context: u32,
     /// Memory layout of weights on a CPU: `TABLA_WEIGHTS_AUTO` (default), `_MAPPED` or `_PACKED`.
     pub weights: i32,

@@ -99,7 +99,10 @@ where
     F: Fn(Arc<App>, RequestContext, Bytes) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
 {
-    upload(move |app, context, _, body| handler(app, context, body))
+    upload(move |app, context, _, body| {
+        let body = app.defaults.apply(body);
+        handler(app, context, body)
+    })
 }
 
 /// A handler of the headers and the body of a request, with the deadline of requests.

@@ -44,9 +44,10 @@ pub(crate) fn prompt(model: &Loaded, chat: &Chat) -> ApiResult<Prompt> {
     let template = model.template(&tools)?;
     let mut messages = arrange_system(chat.messages.clone(), model.late_system());
     let continued = messages.pop_if(|_| chat.continues_answer());
+    let variables = model.template_variables(&chat.variables);
     let conversation = Conversation::new(&messages)
         .tools(&tools)
-        .variables(&chat.variables)
+        .variables(&*variables)
         .add_generation_prompt(chat.prompt_end != PromptEnd::Conversation);
     let adapted = template.adapt(&conversation, chat.reasoning_effort.as_deref());
     let tokenizer = model.model.tokenizer();

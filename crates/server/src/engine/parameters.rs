@@ -77,6 +77,11 @@ pub(crate) fn generate_options(request: &Json, model: &Model) -> ApiResult<Gener
     answer.options(sampling.sampling(), model)
 }
 
+/// Checks the sampling parameters of a request.
+pub(crate) fn check_sampling(request: &Json) -> ApiResult<()> {
+    fields::<SamplingFields>(request)?.check()
+}
+
 impl AnswerFields {
     fn options(&self, sampling: Sampling, model: &Model) -> ApiResult<GenerateOptions> {
         let breakers = self.dry_sequence_breakers.as_deref();

@@ -117,7 +117,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         lease,
         ticket,
         prompts,
-        options,
+        mut options,
         choices,
         echo,
         format,
@@ -126,6 +126,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         record,
     } = request;
     let model = lease.model();
+    options.overflow = model.overflow;
     let slot = tokio::select! {
         slot = ticket.slot() => slot,
         () = sender.closed() => return,

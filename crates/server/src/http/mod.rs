@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod connections;
 pub(crate) mod deadline;
 pub(crate) mod deadlines;
+pub(crate) mod defaults;
 pub(crate) mod error;
 pub(crate) mod gate;
 pub(crate) mod ids;

@@ -5,11 +5,12 @@ use crate::engine::admission::{Admission, Ticket};
 use crate::engine::messages::LateSystem;
 use crate::http::error::{ApiError, ApiResult};
 use crate::metrics::ModelMetrics;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tabla::text::{ChatTemplate, Conversation, EncodeOptions, TemplateChoice};
-use tabla::{Model, Session, TableId};
+use tabla::{Model, Overflow, Session, TableId};
 
 /// Built-in chat template of models without one.
 const FALLBACK_TEMPLATE: &str = "chatml";
@@ -34,7 +35,11 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
     pub(crate) admission: Arc<Admission>,
     pub(crate) metrics: Arc<ModelMetrics>,
+    /// Behavior when the context is full.
+    pub(crate) overflow: Overflow,
     template_choice: Option<String>,
+    /// Variables of the chat template, which requests can replace.
+    template_variables: Map<String, Value>,
     /// Chat templates without and with tools.
     templates: [OnceLock<ApiResult<ChatTemplate>>; 2],
     late_system: OnceLock<LateSystem>,
@@ -66,7 +71,13 @@ impl Loaded {
             bytes,
             admission: Admission::new(slots, pass_slots, queue),
             metrics: Arc::clone(metrics),
+            // The state of recurrent layers cannot be shifted.
+            overflow: match model.facts().state_bytes {
+                0 => config.overflow,
+                _ => Overflow::Stop,
+            },
             template_choice: config.chat_template.clone(),
+            template_variables: config.template_variables.clone(),
             templates: Default::default(),
             late_system: OnceLock::new(),
             has_reported_fallback: AtomicBool::new(false),
@@ -129,6 +140,19 @@ impl Loaded {
             })
         });
         template.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the variables of the chat template for a request with these ones.
+    pub(crate) fn template_variables<'r>(
+        &self,
+        request: &'r Map<String, Value>,
+    ) -> Cow<'r, Map<String, Value>> {
+        if self.template_variables.is_empty() {
+            return Cow::Borrowed(request);
+        }
+        let mut variables = self.template_variables.clone();
+        variables.extend(request.clone());
+        Cow::Owned(variables)
     }
 
     /// Returns where system messages after the first message go.

@@ -61,6 +61,8 @@ pub(crate) fn config() -> Config {
         aliases: vec!["org/alias:q8".to_string()],
         source: Source::BuiltIn,
         chat_template: Some(TEMPLATE.to_string()),
+        template_variables: serde_json::Map::new(),
+        overflow: tabla::Overflow::Stop,
     };
     let mut config = Config::new(vec![model]);
     config.address = SocketAddr::from(([127, 0, 0, 1], 0));

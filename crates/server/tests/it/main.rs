@@ -10,6 +10,7 @@ mod constraints;
 #[path = "../../../../cli/tests/cli/damaged_model.rs"]
 mod damaged_model;
 mod deadlines;
+mod defaults;
 mod embeddings;
 mod errors;
 mod limits;

@@ -1,0 +1,83 @@
+//! Tests of values that requests without them get.
+
+use crate::client::{TestServer, config};
+use serde_json::{Value, json};
+use tabla::Overflow;
+
+fn object(value: Value) -> serde_json::Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        other => panic!("{other} is no object"),
+    }
+}
+
+#[test]
+fn requests_have_the_defaults_of_the_server() {
+    let mut config = config();
+    config.request_defaults =
+        object(json!({ "n_predict": 3, "max_output_tokens": 3, "temperature": 0.0 }));
+    let server = TestServer::with(config);
+    let messages = json!([{ "role": "user", "content": "Hi" }]);
+    let generated = |path: &str, body: Value| {
+        let answer = server.post(path, &body);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.json()
+    };
+    let completion = generated("/v1/completions", json!({ "prompt": "Once" }));
+    assert_eq!(completion["usage"]["completion_tokens"], 3);
+    let again = generated("/v1/completions", json!({ "prompt": "Once" }));
+    assert_eq!(
+        completion["choices"][0]["text"],
+        again["choices"][0]["text"]
+    );
+    let own = generated(
+        "/v1/completions",
+        json!({ "prompt": "Once", "max_tokens": 2 }),
+    );
+    assert_eq!(own["usage"]["completion_tokens"], 2);
+    let native = generated("/completion", json!({ "prompt": "Once" }));
+    assert_eq!(native["tokens_predicted"], 3);
+    let chat = generated("/v1/chat/completions", json!({ "messages": messages }));
+    assert_eq!(chat["usage"]["completion_tokens"], 3);
+    let response = generated("/v1/responses", json!({ "input": "Hi" }));
+    assert_eq!(response["usage"]["output_tokens"], 3);
+}
+
+#[test]
+fn templates_have_the_variables_of_the_server() {
+    let mut config = config();
+    let model = &mut config.models[0];
+    model.chat_template = Some("{{ a }} {{ b }}{% for m in messages %}{% endfor %}".to_string());
+    model.template_variables = object(json!({ "a": "first", "b": "second" }));
+    let server = TestServer::with(config);
+    let prompt = |variables: Value| {
+        let messages = json!([{ "role": "user", "content": "Hi" }]);
+        let body = json!({ "messages": messages, "chat_template_kwargs": variables });
+        server.post("/apply-template", &body).json()["prompt"].clone()
+    };
+    assert_eq!(prompt(json!({})), "first second");
+    assert_eq!(prompt(json!({ "b": "own" })), "first own");
+}
+
+#[test]
+fn a_context_shift_continues_at_a_full_context() {
+    let finish = |overflow| {
+        let mut config = config();
+        config.load = config.load.max_context(32);
+        config.models[0].overflow = overflow;
+        let server = TestServer::with(config);
+        let body = json!({ "prompt": "Once upon a time", "n_predict": 50, "ignore_eos": true });
+        server.post("/completion", &body).json()["tokens_predicted"].clone()
+    };
+    assert_eq!(finish(Overflow::Shift { n_keep: 2 }), 50);
+    assert!(finish(Overflow::Stop).as_u64() < Some(32));
+}
+
+#[test]
+fn invalid_defaults_are_refused() {
+    let mut config = config();
+    config.request_defaults = object(json!({ "top_p": 2 }));
+    let server = tabla_server::Server::bind(config).expect("a free port");
+    let error = server.run().expect_err("invalid defaults");
+    assert!(error.to_string().contains("top_p"), "{error}");
+}
