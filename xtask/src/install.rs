@@ -1,9 +1,10 @@
-//! `cargo xtask install`: installs header, libraries and build system files below a prefix.
+//! `cargo xtask install`: installs header, libraries, build system files and the program below a prefix.
 //!
 //! On Linux the shared library is relinked from the static one, to give it symbol versions
 //! (`TABLA_1`), which conflict with the linker script that rustc generates, and a soname,
 //! `libtabla.so.1`. Both have the ABI version, not the release version.
 
+use crate::program::{build_program, install_program};
 use crate::tree::{Result, root};
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,7 @@ const TEMPLATES: [(&str, &str); 3] = [
 /// System libraries of the shared library.
 const NATIVE: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 
-/// Builds the library and installs it.
+/// Builds the library and the program and installs both.
 ///
 /// # Errors
 ///
@@ -34,7 +35,9 @@ pub fn install(prefix: &Path) -> Result<String> {
     }
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| root().join("target"), Into::into);
-    install_from(&target.join("dist/libtabla.a"), prefix)
+    let report = install_from(&target.join("dist/libtabla.a"), prefix)?;
+    install_program(&build_program("dist")?, prefix)?;
+    Ok(report)
 }
 
 /// Installs a built static library.

@@ -9,6 +9,7 @@ mod install;
 mod modules;
 mod operations;
 mod options;
+mod program;
 mod size;
 mod tree;
 
@@ -16,5 +17,6 @@ pub use affected::affected;
 pub use exhaustive::exhaustive;
 pub use generated::{bless, generated, header};
 pub use install::{install, install_from};
+pub use program::{install_program, man};
 pub use size::size;
 pub use tree::{Generated, Result, root};

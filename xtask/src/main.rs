@@ -1,9 +1,9 @@
 //! Developer tools: `cargo xtask affected`, `cargo xtask bless`, `cargo xtask exhaustive`, `cargo
-//! xtask install`, `cargo xtask size`.
+//! xtask install`, `cargo xtask man`, `cargo xtask size`.
 
 use std::path::Path;
 use std::process::ExitCode;
-use xtask::{affected, bless, exhaustive, install, size};
+use xtask::{affected, bless, exhaustive, install, man, size};
 
 const USAGE: &str = "\
 cargo xtask affected [BASE]  Run the tests that cover the files that differ from a commit,
@@ -12,7 +12,8 @@ cargo xtask bless            Write the generated files: include/tabla.h, docs/OP
 cargo xtask exhaustive       Run the tests with all kernel variants, storage types and replay modes,
                             and loom's tests in every interleaving
 cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
-                            pkg-config and CMake files
+                            pkg-config and CMake files; and the program, with man pages and completions
+cargo xtask man FOLDER       Write the man pages of the program
 cargo xtask size             Count lines by folder, and list long files";
 
 #[expect(
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ["bless"] => bless(),
         ["exhaustive"] => exhaustive(),
         ["install", prefix] => install(Path::new(prefix)),
+        ["man", folder] => man(Path::new(folder)),
         ["size"] => size(),
         _ => Err(USAGE.into()),
     };
