@@ -20,6 +20,10 @@ ROOT = FOLDER.parents[4]
 OPTIONS = tomllib.loads((FOLDER / "options.toml").read_text())
 TABLE = tomllib.loads((FOLDER / "tests.toml").read_text())
 
+# Attributes of `ServerProcess` that this file or the tests handle.
+HANDLED = {"api_key", "chat_template", "external_server", "log_path", "model_alias", "model_file", "process", "reasoning"}
+KNOWN = HANDLED.union(OPTIONS["ignored"], *(OPTIONS[table] for table in ("not_offered", "requests", "values")))
+
 
 def matches(name, test):
     """Whether a test is that of the table, one of its parameters or of its file, or begins with its parameters."""
@@ -55,6 +59,8 @@ def chat_template(server):
 
 def arguments(server):
     """Returns the arguments of `tabla serve`, or skips the test."""
+    unknown = [name for name in vars(server) if name not in KNOWN and not name.startswith("_")]
+    assert not unknown, f"options.toml lacks {unknown}"
     for name, reason in OPTIONS["not_offered"].items():
         if getattr(server, name):
             pytest.skip(f"option {name}: {reason}")
