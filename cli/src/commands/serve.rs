@@ -464,3 +464,61 @@ fn json_line(event: &ServerEvent) -> String {
     };
     value.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn config(args: &[&str]) -> Config {
+        let args = ["tabla"].iter().chain(args);
+        let program = Program::try_parse_from(args).expect("valid arguments");
+        program.serve.config().expect("a valid configuration")
+    }
+
+    #[test]
+    fn sampling_options_are_defaults_of_requests() {
+        assert!(config(&[]).request_defaults.is_empty());
+        assert!(config(&["-n=-1", "-s=-1"]).request_defaults.is_empty());
+        let given = "--temp 0.5 --top-k 0 --repeat-penalty 1.5 -s 7 -n 9 --stop x -l 5-inf";
+        let given: Vec<&str> = given.split(' ').collect();
+        let expected = json!({
+            "temperature": 0.5,
+            "top_k": 0,
+            "repetition_penalty": 1.5,
+            "seed": 7,
+            "n_predict": 9,
+            "max_output_tokens": 9,
+            "stop": ["x"],
+            "logit_bias": [[5, false]],
+        });
+        assert_eq!(Value::from(config(&given).request_defaults), expected);
+    }
+
+    #[test]
+    fn options_of_all_models_are_those_of_each() {
+        let shift = ["--context-shift", "--keep", "4"];
+        let template = ["--chat-template-kwargs", r#"{"a": 1}"#, "--alias", "x,y"];
+        let config = config(&[&shift[..], &template].concat());
+        let model = &config.models[0];
+        assert_eq!(model.overflow, Overflow::Shift { n_keep: 4 });
+        assert_eq!(model.template_variables["a"], 1);
+        assert_eq!(model.aliases, ["x", "y"]);
+    }
+
+    #[test]
+    fn api_keys_are_separated_by_commas() {
+        let config = config(&["--api-key", "k1,k2", "--host", "0.0.0.0"]);
+        assert!(
+            config
+                .api_keys
+                .ends_with(&["k1".to_string(), "k2".to_string()])
+        );
+    }
+}

@@ -37,6 +37,21 @@ impl RequestDefaults {
         Ok(Self(fields.clone()))
     }
 
+    /// Replaces the values of parameters that have a default here, under any of their names.
+    pub(crate) fn replace_in(&self, params: &mut Value) {
+        for (name, value) in &self.0 {
+            let mut groups = SYNONYMS
+                .iter()
+                .filter(|names| names.contains(&name.as_str()));
+            let names = groups.next().copied().unwrap_or_default();
+            for name in names.iter().copied().chain([name.as_str()]) {
+                if let Some(param) = params.get_mut(name) {
+                    param.clone_from(value);
+                }
+            }
+        }
+    }
+
     /// Adds the fields that a body lacks. Other than JSON objects are returned unchanged.
     pub(crate) fn apply(&self, body: Bytes) -> Bytes {
         if self.0.is_empty() {

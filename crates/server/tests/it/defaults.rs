@@ -14,8 +14,9 @@ fn object(value: Value) -> serde_json::Map<String, Value> {
 #[test]
 fn requests_have_the_defaults_of_the_server() {
     let mut config = config();
-    config.request_defaults =
-        object(json!({ "n_predict": 3, "max_output_tokens": 3, "temperature": 0.0 }));
+    config.request_defaults = object(
+        json!({ "n_predict": 3, "max_output_tokens": 3, "temperature": 0.0, "repetition_penalty": 1.5 }),
+    );
     let server = TestServer::with(config);
     let messages = json!([{ "role": "user", "content": "Hi" }]);
     let generated = |path: &str, body: Value| {
@@ -39,6 +40,12 @@ fn requests_have_the_defaults_of_the_server() {
     assert_eq!(native["tokens_predicted"], 3);
     let chat = generated("/v1/chat/completions", json!({ "messages": messages }));
     assert_eq!(chat["usage"]["completion_tokens"], 3);
+    let props = server.get("/props").json()["default_generation_settings"]["params"].clone();
+    assert_eq!(
+        (&props["n_predict"], &props["temperature"]),
+        (&json!(3), &json!(0.0))
+    );
+    assert_eq!(props["repeat_penalty"], 1.5);
     let response = generated("/v1/responses", json!({ "input": "Hi" }));
     assert_eq!(response["usage"]["output_tokens"], 3);
 }
