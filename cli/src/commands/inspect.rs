@@ -216,9 +216,14 @@ impl ModelFile {
         terminal::line("\ntotals")?;
         let all = self.all();
         for (name, total) in self.totals.iter().chain([(&"all", &all)]) {
+            let noun = if total.tensors == 1 {
+                "tensor"
+            } else {
+                "tensors"
+            };
             let line = format!(
-                "  {name:<7}  {:>14}  {:>10} elements  {:>11}",
-                terminal::counted(total.tensors, "tensor"),
+                "  {name:<7}  {:>6} {noun:<7}  {:>10} elements  {:>11}",
+                total.tensors,
                 terminal::count(total.elements),
                 terminal::bytes(total.bytes)
             );

@@ -322,12 +322,15 @@ fn is_option(text: &str) -> bool {
     rest.starts_with(|first: char| !first.is_ascii_digit() && first != '.')
 }
 
-/// Whether an argument is the value of a switch.
+/// Whether an argument is the value of a switch, or several for llama-bench.
 fn is_switch(value: &OsStr) -> bool {
     const VALUES: [&str; 9] = [
         "on", "off", "auto", "0", "1", "true", "false", "enabled", "disabled",
     ];
-    VALUES.iter().any(|other| value == *other)
+    let is_value = |part: &str| VALUES.contains(&part);
+    value
+        .to_str()
+        .is_some_and(|text| text.split(',').all(is_value))
 }
 
 /// Returns a value as text.

@@ -101,6 +101,7 @@ const PLACEMENT: &str = "the operating system places and schedules the threads";
 const CACHE: &str = "prefixes are always cached, in the memory of the KV cache";
 const DRAFT_LENGTH: &str = "the number of draft tokens adapts to how many are accepted";
 const DRAFT_DEVICE: &str = "the draft model uses the device and the options of the model";
+const DRAFTS: &str = "`tabla run` and `tabla chat` speculate";
 const ONE_GPU: &str = "Tabla uses one device, and --adapter selects a GPU";
 const MODEL_ONLY: &str = "Tabla uses the values of the model file";
 const IMAGES: &str = "Tabla has no image input";
@@ -226,7 +227,7 @@ pub(crate) const ROWS: &[Row] = &[
     flag("--penalize-nl --no-penalize-nl", &[Ignore("penalties apply to all tokens")]),
     one("-jf", &[To("--json-schema-file")]),
     // Speculation.
-    one("-md --spec-draft-model --model-draft", &[To("--model-draft"), Refuse("use `tabla run` or `tabla chat`")]),
+    one("-md --spec-draft-model --model-draft", &[To("--model-draft"), Refuse(DRAFTS)]),
     one("-hfd -hfrd --hf-repo-draft --spec-draft-hf", &[Refuse("use --model-draft \"$(tabla pull ORG/REPO)\" with `tabla run` or `tabla chat`")]),
     one("--spec-type", &[Value("ngram-*: `--lookup`; draft-mtp: `--mtp`; none: nothing", convert::spec_type)]),
     one("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", &[Refuse("--lookup drafts from the text of the session")]),
@@ -239,8 +240,8 @@ pub(crate) const ROWS: &[Row] = &[
     one("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", &[Ignore(DRAFT_LENGTH)]),
     one("--spec-synth-len --spec-synth-rates", &[Refuse("Tabla does not simulate drafts")]),
     flag("--spec-default", &[Refuse("use --lookup, --mtp or --model-draft with `tabla run` or `tabla chat`")]),
-    flag("--mtp", &[Refuse("use `tabla run` or `tabla chat`")]),
-    flag("--dflash --eagle3", &[Refuse("use --model-draft FILE with `tabla run` or `tabla chat`")]),
+    flag("--mtp", &[Refuse(DRAFTS)]),
+    flag("--dflash --eagle3", &[Refuse("--model-draft FILE of `tabla run` and `tabla chat` detects the kind of the drafter")]),
     flag("--spec-draft-backend-sampling --no-spec-draft-backend-sampling", &[Ignore(DRAFT_DEVICE)]),
     flag("-cmoed --cpu-moe-draft --spec-draft-cpu-moe", &[Ignore(DRAFT_DEVICE)]),
     one("-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl -devd --device-draft --spec-draft-device", &[Ignore(DRAFT_DEVICE)]),
@@ -313,7 +314,8 @@ pub(crate) const ROWS: &[Row] = &[
     // Other commands.
     one("--embd-normalize", &[Value("2: nothing; -1: `--no-normalize`", convert::normalize)]),
     one("--embd-output-format --embd-separator --cls-separator --attention", &[Refuse("`tabla embed` reads a text per line and prints JSON lines")]),
-    flag("--ids --stdin --show-count", &[Ignore("`tabla tokenize --json` prints ids and their number")]),
+    flag("--stdin", &[Ignore("without TEXT, standard input is the text")]),
+    flag("--ids --show-count", &[Ignore("`tabla tokenize --json` prints ids and their number")]),
     flag("--no-parse-special", &[Ignore("special tokens are plain text unless --parse-special is given")]),
     one("--ppl-stride", &[To("--stride"), Refuse("use `tabla perplexity`")]),
     one("-npl", &[To("--n-parallel"), Refuse("use `tabla bench`")]),
