@@ -71,21 +71,8 @@ pub(crate) async fn props(
     let mut params = sampling(&Sampling::default());
     params["n_predict"] = (-1).into();
     params["seed"] = (-1).into();
-    let template = loaded.and_then(|loaded| loaded.template(&[]).ok());
-    let mut params = json!({
-        "temperature": default.temperature,
-        "top_k": default.top_k,
-        "top_p": default.top_p,
-        "min_p": default.min_p,
-        "typical_p": default.typical_p,
-        "repeat_penalty": default.repetition_penalty,
-        "repeat_last_n": default.repeat_last_n,
-        "presence_penalty": default.presence_penalty,
-        "frequency_penalty": default.frequency_penalty,
-        "n_predict": -1,
-        "seed": -1,
-    });
     app.defaults.replace_in(&mut params);
+    let template = loaded.and_then(|loaded| loaded.template(&[]).ok());
     let is_late_system_kept =
         loaded.is_some_and(|loaded| loaded.can_chat() && loaded.late_system() == LateSystem::Kept);
     Ok(json_response(&json!({
