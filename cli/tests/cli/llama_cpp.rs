@@ -91,12 +91,20 @@ fn minus_two_tokens_fill_the_context() {
 
 #[test]
 fn a_context_of_0_is_the_training_context() {
-    let inspect =
-        |args: &[&str]| tabla(&[&["inspect", "--device", "cpu", "--json"], args].concat()).json();
-    let object = inspect(&["-c", "0"]);
-    let trained = &object["metadata"]["llama.context_length"]["value"];
-    assert!(trained.is_u64(), "{object}");
-    assert_eq!(&object["memory"]["context"], trained, "{object}");
+    let model = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/golden/arch/gemma3_nested/model.gguf"
+    );
+    let context = |args: &[&str]| {
+        let inspect = ["inspect", "--device", "cpu", "--json", model];
+        let object = tabla(&[&inspect[..], args].concat()).json();
+        let trained = &object["metadata"]["gemma3.context_length"]["value"];
+        (object["memory"]["context"].clone(), trained.clone())
+    };
+    let (zero, trained) = context(&["-c", "0"]);
+    assert_eq!(zero, trained);
+    assert!(trained.as_u64() > Some(4096), "{trained}");
+    assert_eq!(context(&[]).0, 4096);
 }
 
 #[test]
