@@ -187,7 +187,10 @@ pub(crate) const ROWS: &[Row] = &[
     flag("--warmup --no-warmup", &[Ignore("`tabla bench` alone has a warm-up run")]),
     // Text generation.
     one("-p --prompt", &[In(&["tokenize", "embed"], &Value("the text", convert::positional))]),
-    one("-f --file", &[In(&["perplexity"], &Value("the file", convert::positional))]),
+    one("-f --file", &[
+        In(&["perplexity"], &Value("the file", convert::positional)),
+        In(CHAT, &Refuse("use -p \"$(cat FILE)\"")),
+    ]),
     one("-bf --binary-file", &[Refuse("use -f FILE: text in UTF-8")]),
     one("--predict", &[To("--n-predict")]),
     flag("--no-escape", &[Ignore("backslashes are plain text unless -e is given")]),

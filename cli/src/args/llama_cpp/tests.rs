@@ -221,6 +221,7 @@ fn ignored_options_take_their_values_and_print_a_note() {
 #[test]
 fn other_options_are_refused_by_their_names() {
     refused(&["-ts", "3,1"], "-ts is not supported");
+    refused(&["chat", "-f", "x.txt"], "-p \"$(cat FILE)\"");
     refused(&["-hff", "x.gguf"], "-hf ORG/REPO:FILE");
     refused(&["-sys", "x"], "tabla chat");
     refused(&["-ctk", "q8_0", "-ctv", "f16"], "-ctv f16");
