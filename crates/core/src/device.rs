@@ -216,6 +216,9 @@ impl fmt::Display for Profile {
             DeviceKind::Gpu => write!(f, "{} ({})", self.name, self.backend),
         }?;
         match &self.host_experts {
+            Some(HostExperts { layers: 1, cpu }) => {
+                write!(f, ", experts of the first layer on {cpu}")
+            }
             Some(HostExperts { layers, cpu }) => {
                 write!(f, ", experts of the first {layers} layers on {cpu}")
             }
