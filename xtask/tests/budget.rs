@@ -47,7 +47,7 @@ const BUDGETS: &[Budget] = &[
     },
     Budget {
         what: "packages in Cargo.lock",
-        most: 335,
+        most: 340,
         count: || {
             let lock = std::fs::read_to_string(root().join("Cargo.lock")).ok()?;
             Some(lock.matches("[[package]]").count())
@@ -60,7 +60,7 @@ const BUDGETS: &[Budget] = &[
     },
     Budget {
         what: "lines of Rust without tests",
-        most: 155_000,
+        most: 158_000,
         count: || {
             let folders = ["src", "crates", "cli/src", "shaders/src"];
             Some(
