@@ -215,7 +215,7 @@ fn named<'a>(
     let Some(adapter) = adapter else {
         bail!(
             Argument,
-            "gpu: no adapter matches {name}; {} adapters are available",
+            "gpu: no adapter matches {name}; number of available adapters: {}",
             adapters.len()
         );
     };
