@@ -531,7 +531,8 @@ fn a_chat_recalls_lines_of_earlier_chats() {
 fn a_chat_continues_without_a_history() {
     let cache = tempfile::tempdir().expect("a temporary folder");
     std::fs::create_dir_all(cache.path().join("tabla/chat_history")).expect("writable folder");
-    let Some(mut terminal) = Terminal::with_cache(&CHAT, 80, cache.path()) else {
+    let args: Vec<&str> = CHAT.into_iter().filter(|arg| *arg != "-q").collect();
+    let Some(mut terminal) = Terminal::with_cache(&args, 80, cache.path()) else {
         return;
     };
     terminal.expect("cannot read the chat history");

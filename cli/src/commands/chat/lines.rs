@@ -82,7 +82,7 @@ impl TerminalLines {
                 }
                 Err(ReadlineError::Interrupted) => {
                     self.leaving = true;
-                    terminal::note(LEAVE_HINT);
+                    terminal::eprint_line(LEAVE_HINT);
                 }
                 Err(error) => return Err(failure(error)),
             }
