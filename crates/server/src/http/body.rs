@@ -32,6 +32,11 @@ impl Json {
         Ok(Self(bytes))
     }
 
+    /// Returns the text without a byte order mark.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Returns the whole body, for an error.
     fn value(&self) -> Value {
         serde_json::from_slice(&self.0).unwrap_or_default()

@@ -6,7 +6,6 @@ use axum::body::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
 
 /// Fields with one meaning. A request with one of them gets no default of another.
 const SYNONYMS: [&[&str]; 3] = [
@@ -52,47 +51,89 @@ impl RequestDefaults {
         }
     }
 
-    /// Adds the fields that a body lacks. Other than JSON objects are returned unchanged.
+    /// Adds the fields that a body lacks or has as null. Invalid bodies are returned unchanged, so that errors have
+    /// the positions of the client.
     pub(crate) fn apply(&self, body: Bytes) -> Bytes {
         if self.0.is_empty() {
             return body;
         }
-        let Ok(Keys(keys)) = serde_json::from_slice(&body) else {
+        let Ok(request) = Json::new(body.clone()) else {
             return body;
         };
-        let Some(open) = body.iter().position(|byte| *byte == b'{') else {
+        let Some(mut fields) = members(request.text()) else {
             return body;
         };
         let lacks = |(name, _): &(&String, &Value)| {
-            let mut synonyms = SYNONYMS
-                .iter()
-                .filter(|names| names.contains(&name.as_str()));
-            let has_synonym = synonyms.any(|names| names.iter().any(|name| keys.contains(*name)));
-            !has_synonym && !keys.contains(name.as_str())
+            let has = |field: &Member<'_>| !field.is_null() && have_one_meaning(name, &field.name);
+            !fields.iter().any(has)
         };
-        let added = self.0.iter().filter(lacks);
-        let mut added: Vec<String> = added
-            .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
-            .collect();
+        let added: Vec<(&String, &Value)> = self.0.iter().filter(lacks).collect();
         if added.is_empty() {
             return body;
         }
-        if !keys.is_empty() {
-            added.push(String::new());
-        }
-        let (before, after) = body.split_at(open + 1);
-        [before, added.join(",").as_bytes(), after].concat().into()
+        let is_replaced = |field: &Member<'_>| {
+            let mut added = added.iter();
+            field.is_null() && added.any(|(name, _)| have_one_meaning(name, &field.name))
+        };
+        fields.retain(|field| !is_replaced(field));
+        let fields = fields.into_iter().map(|field| field.text.to_vec());
+        let added = added
+            .iter()
+            .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())).into_bytes());
+        let fields: Vec<Vec<u8>> = fields.chain(added).collect();
+        [b"{", fields.join(&b","[..]).as_slice(), b"}"]
+            .concat()
+            .into()
     }
 }
 
-/// Names of the fields of an object.
-struct Keys(BTreeSet<String>);
+/// Whether two fields are one, or synonyms.
+fn have_one_meaning(name: &str, other: &str) -> bool {
+    let are_synonyms = |names: &&[&str]| names.contains(&name) && names.contains(&other);
+    name == other || SYNONYMS.iter().any(are_synonyms)
+}
 
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let fields = std::collections::BTreeMap::<String, IgnoredAny>::deserialize(deserializer)?;
-        Ok(Self(fields.into_keys().collect()))
+/// A field of an object.
+struct Member<'a> {
+    name: String,
+    /// Name and value.
+    text: &'a [u8],
+    value: &'a [u8],
+}
+
+impl Member<'_> {
+    fn is_null(&self) -> bool {
+        self.value == b"null"
     }
+}
+
+/// Returns the fields of a valid object, without copies of their values; `None` for other text.
+fn members(object: &[u8]) -> Option<Vec<Member<'_>>> {
+    let mut rest = object.trim_ascii().strip_prefix(b"{")?.trim_ascii_start();
+    let mut members = Vec::new();
+    while rest != b"}" {
+        let begin = rest;
+        let (name, after) = first::<String>(rest)?;
+        let text = after.trim_ascii_start().strip_prefix(b":")?;
+        let text = text.trim_ascii_start();
+        let (_, after) = first::<IgnoredAny>(text)?;
+        members.push(Member {
+            name,
+            text: &begin[..begin.len() - after.len()],
+            value: &text[..text.len() - after.len()],
+        });
+        let after = after.trim_ascii_start();
+        rest = after.strip_prefix(b",").unwrap_or(after);
+        rest = rest.trim_ascii_start();
+    }
+    Some(members)
+}
+
+/// Parses the first value. Returns it and the text after it.
+fn first<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<(T, &'a [u8])> {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter();
+    let value = values.next()?.ok()?;
+    Some((value, &text[values.byte_offset()..]))
 }
 
 #[cfg(test)]
@@ -125,14 +166,37 @@ mod tests {
             json!({ "prompt": "{", "temperature": 1, "max_tokens": 2, "repeat_penalty": 1 }),
         );
         check(
-            r#"{"n_predict": null}"#,
-            json!({ "n_predict": null, "repetition_penalty": 1.5, "temperature": 0 }),
+            r#"{"repeat_penalty": 2, "repetition_penalty": null, "n_predict": 1, "temperature": 1.0}"#,
+            json!({ "repeat_penalty": 2, "repetition_penalty": null, "n_predict": 1, "temperature": 1.0 }),
         );
     }
 
     #[test]
+    fn null_is_a_field_that_is_missing() {
+        let defaults = || json!({ "n_predict": 5, "temperature": 0 });
+        for (body, expected) in [
+            (
+                r#"{"max_tokens" : null , "a":[null, 1.50,{"b":"}"}], "temperature":null}"#,
+                r#"{"a":[null, 1.50,{"b":"}"}],"n_predict":5,"temperature":0}"#,
+            ),
+            (
+                r#"{"max_tokens": null, "n_predict": 2, "seed": null}"#,
+                r#"{"max_tokens": null,"n_predict": 2,"seed": null,"temperature":0}"#,
+            ),
+            // Fields that are given twice remain errors.
+            (
+                r#"{"n": 1, "\u006e": 12345678901234567890123, "top_k": -0.0}"#,
+                r#"{"n": 1,"\u006e": 12345678901234567890123,"top_k": -0.0,"n_predict":5,"temperature":0}"#,
+            ),
+            ("\u{feff}{}", r#"{"n_predict":5,"temperature":0}"#),
+        ] {
+            assert_eq!(applied(defaults(), body), expected);
+        }
+    }
+
+    #[test]
     fn other_bodies_are_unchanged() {
-        for body in ["", "[1]", "{\"a\": ", "null"] {
+        for body in ["", "[1]", "{\"a\": ", "null", r#"{"a": "\ud800"}"#] {
             assert_eq!(applied(json!({ "top_k": 1 }), body), body);
         }
         assert_eq!(applied(json!({}), "{}"), "{}");
@@ -140,9 +204,9 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_refused() {
-        let fields = json!({ "temperature": 3 });
+        let fields = json!({ "temperature": 101 });
         let error = RequestDefaults::new(fields.as_object().expect("an object"));
-        let error = error.err().expect("temperature 3 is out of range");
+        let error = error.err().expect("temperature 101 is out of range");
         assert!(error.contains("temperature"), "{error}");
     }
 }

@@ -51,6 +51,50 @@ fn requests_have_the_defaults_of_the_server() {
 }
 
 #[test]
+fn null_and_a_byte_order_mark_leave_the_defaults() {
+    let mut config = config();
+    config.request_defaults = object(json!({ "n_predict": 3, "max_output_tokens": 3 }));
+    let server = TestServer::with(config);
+    let generated = |path: &str, body: &str| {
+        let answer = server.send("POST", path, &[], body.as_bytes());
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.json()
+    };
+    let messages = r#""messages": [{"role": "user", "content": "Hi"}]"#;
+    let completion = r#"{"prompt": "Once", "max_tokens": null, "n_predict": null}"#;
+    for body in [completion, "\u{feff}{\"prompt\": \"Once\"}"] {
+        let answer = generated("/v1/completions", body);
+        assert_eq!(answer["usage"]["completion_tokens"], 3, "{body}");
+        assert_eq!(generated("/completion", body)["tokens_predicted"], 3);
+    }
+    let chat = format!("{{{messages}, \"max_completion_tokens\": null}}");
+    let answer = generated("/v1/chat/completions", &chat);
+    assert_eq!(answer["usage"]["completion_tokens"], 3);
+    let response = r#"{"input": "Hi", "max_output_tokens": null}"#;
+    let answer = generated("/v1/responses", response);
+    assert_eq!(answer["usage"]["output_tokens"], 3);
+}
+
+#[test]
+fn defaults_keep_the_positions_of_errors() {
+    let faulty = r#"{"prompt": "\ud800"}"#;
+    let message = |defaults: Value| {
+        let mut config = config();
+        config.request_defaults = object(defaults);
+        let server = TestServer::with(config);
+        let answer = server.send("POST", "/v1/completions", &[], faulty.as_bytes());
+        answer.json()["error"]["message"].clone()
+    };
+    let without = message(json!({}));
+    assert!(
+        without
+            .as_str()
+            .is_some_and(|text| text.contains("line 1 column"))
+    );
+    assert_eq!(message(json!({ "temperature": 0.5 })), without);
+}
+
+#[test]
 fn templates_have_the_variables_of_the_server() {
     let mut config = config();
     let model = &mut config.models[0];
