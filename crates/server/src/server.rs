@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::config::{Config, ServerEvent};
 use crate::heap;
 use crate::http::connections;
+use crate::models::REASON_IN_LOG;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,17 +121,7 @@ impl Server {
             false => 1,
         };
         let (first_loaded, failed) = oneshot::channel();
-        tasks.spawn(async move {
-            let mut first_loaded = Some(first_loaded);
-            for entry in &preloading.registry.entries()[..preload] {
-                let name = &entry.config.name;
-                let result = preloading.registry.lease(Some(name)).await.map(drop);
-                // Only the first model is needed; the event tells the reason of other failures.
-                if let (Err(error), Some(sender)) = (result, first_loaded.take()) {
-                    let _ = sender.send(error.message);
-                }
-            }
-        });
+        tasks.spawn(load_models(preloading, preload, first_loaded));
         if let Some(idle) = config.idle_time {
             let app = Arc::clone(&app);
             tasks.spawn(async move { app.registry.unload_idle(idle).await });
@@ -170,5 +161,27 @@ impl Server {
         };
         tasks.shutdown().await;
         result
+    }
+}
+
+/// Loads the first models, and checks the defaults of requests for them. Sends the error of the first one: only that
+/// model is needed.
+async fn load_models(app: Arc<App>, count: usize, first_loaded: oneshot::Sender<String>) {
+    let mut first_loaded = Some(first_loaded);
+    for entry in &app.registry.entries()[..count] {
+        let result = match app.registry.lease(Some(&entry.config.name)).await {
+            // The event has the reason.
+            Err(_) if first_loaded.is_none() => Ok(()),
+            Err(error) => {
+                let message = error.message.strip_suffix(REASON_IN_LOG);
+                Err(message.unwrap_or(&error.message).to_string())
+            }
+            Ok(loaded) => app.defaults.check(&loaded.model()),
+        };
+        match (result, first_loaded.take()) {
+            (Err(message), Some(sender)) => drop(sender.send(message)),
+            (Err(message), None) => app.warn(message),
+            (Ok(()), _) => {}
+        }
     }
 }

@@ -134,10 +134,16 @@ pub(crate) fn prepare(
     })
 }
 
-/// Returns the error of the chat template, with the field of arguments that it cannot render.
+/// Returns the error of the chat template, with the field of variables or arguments that it cannot
+/// render.
 fn template_error(error: tabla::Error, chat: &Chat) -> ApiError {
     let source = std::error::Error::source(&error);
     let is_of_call = source.is_some_and(|source| source.is::<TextArguments>());
+    let message = error.to_string();
+    let is_invalid = |name: &&String| message.contains(&format!("invalid variable name {name:?}"));
+    if let Some(name) = chat.variables.keys().find(is_invalid) {
+        return ApiError::in_field(&format!("chat_template_kwargs.{name}"), error);
+    }
     match &chat.text_arguments {
         Some(field) if is_of_call => ApiError::in_field(field, error),
         _ => error.into(),

@@ -107,13 +107,9 @@ pub(super) fn select(listed: &Value, sampling: Sampling) -> ApiResult<Sampling> 
 
 /// Returns the rows of the listed samplers.
 fn positions(listed: &Value) -> ApiResult<Vec<usize>> {
-    let unknown = |name: &dyn std::fmt::Display| {
+    let unknown = |name: Value| {
         let names: Vec<&str> = names().collect();
-        let message = format!(
-            "unknown sampler {name:?}, expected {}",
-            names.join(", "),
-            name = name.to_string()
-        );
+        let message = format!("unknown sampler {name}, expected {}", names.join(", "));
         ApiError::field("samplers", message)
     };
     match listed {
@@ -122,7 +118,7 @@ fn positions(listed: &Value) -> ApiResult<Vec<usize>> {
             .filter(|letter| *letter != INFILL.1)
             .map(|letter| {
                 let row = SAMPLERS.iter().position(|row| row.letter == letter);
-                row.ok_or_else(|| unknown(&letter))
+                row.ok_or_else(|| unknown(letter.to_string().into()))
             })
             .collect(),
         Value::Array(names) => names
@@ -131,7 +127,7 @@ fn positions(listed: &Value) -> ApiResult<Vec<usize>> {
             .map(|name| {
                 let known = |row: &Sampler| row.names.iter().any(|known| *known == name);
                 let row = SAMPLERS.iter().position(known);
-                row.ok_or_else(|| unknown(name))
+                row.ok_or_else(|| unknown(name.clone()))
             })
             .collect(),
         _ => Err(ApiError::field(
@@ -170,6 +166,15 @@ mod tests {
     fn mirostat_replaces_them() {
         let all = Sampling::default().mirostat_tau(5.0);
         assert_eq!(select(&json!(["top_k"]), all).expect("known"), all);
+    }
+
+    #[test]
+    fn errors_quote_names_once() {
+        for (listed, expected) in [(json!(["foo"]), "\"foo\""), (json!("z"), "\"z\"")] {
+            let error = select(&listed, Sampling::default()).expect_err("unknown");
+            let expected = format!("unknown sampler {expected}, expected");
+            assert!(error.message.contains(&expected), "{}", error.message);
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Fields that the server adds to requests without them.
 
-use crate::engine::parameters::check_sampling;
+use crate::engine::parameters::{check_sampling, generate_options};
 use crate::http::body::Json;
+use crate::models::{Kind, Loaded};
 use axum::body::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -34,6 +35,27 @@ impl RequestDefaults {
             .and_then(|request| check_sampling(&request))
             .map_err(|error| format!("default of requests: {}", error.message))?;
         Ok(Self(fields.clone()))
+    }
+
+    /// Checks the values for a model.
+    ///
+    /// # Errors
+    ///
+    /// If the model generates text, and a value is not one that its requests may have.
+    pub(crate) fn check(&self, model: &Loaded) -> Result<(), String> {
+        if self.0.is_empty() || model.kind != Kind::Text {
+            return Ok(());
+        }
+        let text = Value::Object(self.0.clone()).to_string();
+        let options =
+            Json::new(text.into()).and_then(|request| generate_options(&request, &model.model));
+        options.map(drop).map_err(|error| {
+            let option = error.param.unwrap_or_default().replace('_', "-");
+            format!(
+                "default of requests of the model {} (option --{option}): {}",
+                model.name, error.message
+            )
+        })
     }
 
     /// Replaces the values of parameters that have a default here, under any of their names.

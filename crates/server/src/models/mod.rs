@@ -4,4 +4,4 @@ mod loaded;
 mod registry;
 
 pub(crate) use loaded::{Kind, Loaded};
-pub(crate) use registry::{Entry, Lease, Registry, Status};
+pub(crate) use registry::{Entry, Lease, REASON_IN_LOG, Registry, Status};

@@ -19,6 +19,9 @@ use tokio::sync::watch;
 const UNKNOWN_MAX: usize = 64;
 const UNKNOWN_CHARS_MAX: usize = 100;
 
+/// End of the message for the client when a model cannot be loaded.
+pub(crate) const REASON_IN_LOG: &str = ": the log of the server has the reason";
+
 /// The models of a server.
 pub(crate) struct Registry {
     entries: Vec<Arc<Entry>>,
@@ -178,7 +181,9 @@ impl Registry {
                     .insert(name.clone(), at)
                     .is_some_and(|other| other != at)
                 {
-                    return Err(format!("two models have the name {name:?}"));
+                    return Err(format!(
+                        "two models have the name {name:?}: give one another name with -m NAME=FILE"
+                    ));
                 }
             }
             entries.push(Arc::new(Entry {
@@ -257,7 +262,11 @@ impl Registry {
             return Ok(&self.entries[0]);
         };
         let at = self.names.get(name).ok_or_else(|| {
-            let names: Vec<&str> = self.entries.iter().map(|e| &*e.config.name).collect();
+            let names = self.entries.iter().flat_map(|entry| {
+                let aliases = entry.config.aliases.iter().map(String::as_str);
+                std::iter::once(entry.config.name.as_str()).chain(aliases)
+            });
+            let names: Vec<&str> = names.collect();
             let message = format!(
                 "the model {name:?} does not exist; available: {}",
                 names.join(", ")
@@ -318,9 +327,7 @@ impl Registry {
             Ok(loaded) => loaded,
             Err(error) => {
                 drop(reset);
-                let message = format!(
-                    "the model {name} cannot be loaded: the log of the server has the reason"
-                );
+                let message = format!("the model {name} cannot be loaded{REASON_IN_LOG}");
                 // The error has paths, which clients need not see.
                 (self.events)(ServerEvent::LoadFailed(name, error.to_string()));
                 let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);

@@ -125,10 +125,29 @@ fn a_context_shift_continues_at_a_full_context() {
 }
 
 #[test]
+fn invalid_variables_are_named() {
+    let server = TestServer::new();
+    let messages = json!([{ "role": "user", "content": "Hi" }]);
+    let body = json!({ "messages": messages, "chat_template_kwargs": { "messages": 1 } });
+    for path in ["/v1/chat/completions", "/apply-template"] {
+        let answer = server.post(path, &body);
+        assert_eq!(answer.status, 400, "{}", answer.body);
+        let param = &answer.json()["error"]["param"];
+        assert_eq!(param, "chat_template_kwargs.messages");
+    }
+}
+
+#[test]
 fn invalid_defaults_are_refused() {
-    let mut config = config();
-    config.request_defaults = object(json!({ "top_p": 2 }));
-    let server = tabla_server::Server::bind(config).expect("a free port");
-    let error = server.run().expect_err("invalid defaults");
-    assert!(error.to_string().contains("top_p"), "{error}");
+    for (defaults, expected) in [
+        (json!({ "top_p": 2 }), "top_p"),
+        // Only the model has the size of the vocabulary.
+        (json!({ "logit_bias": [[99_999_999, 1]] }), "--logit-bias"),
+    ] {
+        let mut config = config();
+        config.request_defaults = object(defaults);
+        let server = tabla_server::Server::bind(config).expect("a free port");
+        let error = server.run().expect_err("invalid defaults");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
 }

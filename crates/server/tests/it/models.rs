@@ -74,6 +74,8 @@ fn the_only_model_answers_requests_with_unknown_names() {
             (status, &error["code"], &error["param"], warnings),
             (404, &json!("model_not_found"), &json!("model"), 0)
         );
+        let message = error["message"].as_str().unwrap_or_default();
+        assert!(message.contains("story, org/alias:q8"), "{message}");
     }
 }
 
@@ -323,7 +325,8 @@ fn a_first_model_that_cannot_be_loaded_ends_the_server() {
     config.models[0].source = tabla::Source::Path("/nonexistent/model.gguf".into());
     let server = tabla_server::Server::bind(config).expect("a free port");
     let error = server.run().expect_err("the model does not exist");
-    assert!(error.to_string().contains("story"), "{error}");
+    // The event has the reason.
+    assert_eq!(error.to_string(), "the model story cannot be loaded");
     let mut config = crate::client::config();
     config.memory_budget = Some(1);
     let server = tabla_server::Server::bind(config).expect("a free port");
@@ -332,6 +335,15 @@ fn a_first_model_that_cannot_be_loaded_ends_the_server() {
         error.to_string().contains("more than the memory budget"),
         "{error}"
     );
+}
+
+#[test]
+fn models_have_different_names() {
+    let mut config = config();
+    config.models.push(config.models[0].clone());
+    let server = tabla_server::Server::bind(config).expect("a free port");
+    let error = server.run().expect_err("one name");
+    assert!(error.to_string().contains("-m NAME=FILE"), "{error}");
 }
 
 #[test]
