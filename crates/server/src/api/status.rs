@@ -1,7 +1,7 @@
 //! `/metrics`, `/props`, `/slots`: the state of the server.
 
 use super::common::{json_response, lease, percent_decoded, query};
-use super::llamacpp::sampling;
+use super::llamacpp::{kept, sampling};
 use crate::app::App;
 use crate::config::MetricsCompat;
 use crate::engine::messages::LateSystem;
@@ -71,6 +71,7 @@ pub(crate) async fn props(
     let mut params = sampling(&Sampling::default());
     params["n_predict"] = (-1).into();
     params["seed"] = (-1).into();
+    params["n_keep"] = kept(entry.config.overflow).into();
     app.defaults.replace_in(&mut params);
     let template = loaded.and_then(|loaded| loaded.template(&[]).ok());
     let is_late_system_kept =

@@ -117,11 +117,26 @@ fn a_context_shift_continues_at_a_full_context() {
         config.load = config.load.max_context(32);
         config.models[0].overflow = overflow;
         let server = TestServer::with(config);
-        let body = json!({ "prompt": "Once upon a time", "n_predict": 50, "ignore_eos": true });
-        server.post("/completion", &body).json()["tokens_predicted"].clone()
+        let answer = |n_predict: u32| {
+            let prompt = "Once upon a time";
+            let body = json!({ "prompt": prompt, "n_predict": n_predict, "ignore_eos": true });
+            server.post("/completion", &body).json()
+        };
+        let (short, long) = (answer(5), answer(50));
+        assert_eq!(short["truncated"], false);
+        assert_eq!(long["truncated"], true);
+        let kept = long["generation_settings"]["n_keep"].clone();
+        let props = server.get("/props").json();
+        let params = &props["default_generation_settings"]["params"];
+        assert_eq!(params["n_keep"], kept);
+        (long["tokens_predicted"].as_u64(), kept)
     };
-    assert_eq!(finish(Overflow::Shift { n_keep: 2 }), 50);
-    assert!(finish(Overflow::Stop).as_u64() < Some(32));
+    let shift = |n_keep| finish(Overflow::Shift { n_keep });
+    assert_eq!(shift(2), (Some(50), json!(2)));
+    assert_eq!(shift(u32::MAX), (Some(50), json!(-1)));
+    let (generated, kept) = finish(Overflow::Stop);
+    assert!(generated < Some(32));
+    assert_eq!(kept, 0);
 }
 
 #[test]

@@ -94,9 +94,17 @@ impl AnswerForm {
             "generation_settings": self.settings,
             "prompt": self.prompts[index / self.choices as usize],
             "has_new_line": end.has_new_line,
-            "truncated": end.reason == FinishReason::Context,
+            "truncated": self.is_truncated(end),
             "timings": timings(end.usage),
         })
+    }
+
+    /// Whether the context was full: the answer ended, or the context was shifted. A token at the end of the context
+    /// is output, but is not computed.
+    fn is_truncated(&self, end: &End<'_>) -> bool {
+        let tokens = end.usage.prompt.tokens + end.usage.generated;
+        let context = u64::from(self.model.model.facts().context);
+        end.reason == FinishReason::Context || tokens > context + 1
     }
 
     /// Returns an object with the selected fields.

@@ -29,7 +29,7 @@ use axum::http::Response;
 use serde::Deserialize;
 use serde_json::Value;
 use settings::Settings;
-pub(super) use settings::sampling;
+pub(super) use settings::{kept, sampling};
 use std::sync::Arc;
 use tabla::GenerateOptions;
 use tabla::text::EncodeOptions;

@@ -7,7 +7,7 @@ use crate::http::body::{Json, fields};
 use crate::http::error::ApiResult;
 use crate::models::Loaded;
 use serde_json::{Value, json};
-use tabla::{GenerateOptions, Sampling};
+use tabla::{GenerateOptions, Overflow, Sampling};
 
 /// Options of a generation.
 pub(super) struct Settings<'a> {
@@ -40,6 +40,7 @@ impl Settings<'_> {
             ("stop", json!(options.stop)),
             ("max_tokens", self.limit.number().into()),
             ("n_predict", self.limit.number().into()),
+            ("n_keep", kept(model.overflow).into()),
             ("ignore_eos", options.ignore_eos.into()),
             ("stream", self.is_stream.into()),
             ("logit_bias", biases.collect::<Vec<_>>().into()),
@@ -53,6 +54,15 @@ impl Settings<'_> {
             value[name] = field;
         }
         Ok(value)
+    }
+}
+
+/// Returns the number of initial tokens that a context shift keeps; -1: the prompt.
+pub(crate) fn kept(overflow: Overflow) -> i64 {
+    match overflow {
+        Overflow::Shift { n_keep: u32::MAX } => -1,
+        Overflow::Shift { n_keep } => n_keep.into(),
+        _ => 0,
     }
 }
 
