@@ -129,7 +129,19 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
+/// Names of values that are text. These values can begin with a hyphen, as in llama.cpp.
+const TEXT_VALUES: [&str; 5] = ["TEXT", "NAME|FILE|TEXT", "GBNF", "JSON", "ID+BIAS"];
+
+/// Whether the value of an option, or a positional argument, is text.
+pub(crate) fn has_text(arg: &Arg) -> bool {
+    let names = arg.get_value_names().unwrap_or_default();
+    names
+        .iter()
+        .any(|name| TEXT_VALUES.contains(&name.as_str()))
+}
+
 /// Returns the command line: every command has `--quiet`, and every option can have a negative number.
+/// The last of several values of an option applies, unless the option has a list.
 pub(crate) fn command() -> clap::Command {
     complete(Cli::command())
         .max_term_width(100)
@@ -151,9 +163,10 @@ fn complete(command: clap::Command) -> clap::Command {
         (false, true) => command.arg(quiet),
         (false, false) => command.arg(quiet.short('q')),
     };
-    command.mut_args(|arg| {
+    command.args_override_self(true).mut_args(|arg| {
         let is_option = arg.get_short().is_some() || arg.get_long().is_some();
         match is_option && arg.get_action().takes_values() {
+            true if has_text(&arg) => arg.allow_hyphen_values(true),
             true => arg.allow_negative_numbers(true),
             false => arg,
         }
@@ -222,5 +235,72 @@ mod tests {
         assert!(cli.command.is_none());
         assert_eq!(cli.run.n_predict, -1);
         assert!(parse(&["tabla", "-n", "-3"]).is_err());
+    }
+
+    #[test]
+    fn texts_can_begin_with_a_hyphen() {
+        let texts = ["- a list", "-5 degrees", "-hello", "--help me", "---", "--"];
+        let options = [
+            &["tabla", "-p"][..],
+            &["tabla", "run", "--stop"],
+            &["tabla", "chat", "-p"],
+            &["tabla", "chat", "--system-prompt"],
+            &["tabla", "rerank", "-q"],
+        ];
+        for option in options {
+            for text in texts {
+                let args = [option, &[text]].concat();
+                let matches = command().try_get_matches_from(&args);
+                assert!(matches.is_ok(), "{args:?}");
+            }
+        }
+        let positional = ["tabla", "tokenize", "--", "- hi"];
+        assert!(command().try_get_matches_from(positional).is_ok());
+        // The value of -p is -n.
+        let forgotten = command().try_get_matches_from(["tabla", "-p", "-n", "5"]);
+        assert!(
+            forgotten
+                .expect_err("5 is no option")
+                .to_string()
+                .contains("'5'")
+        );
+    }
+
+    #[test]
+    fn the_last_value_of_an_option_applies() {
+        let args = [
+            "tabla",
+            "-q",
+            "-q",
+            "-n",
+            "4",
+            "-n",
+            "5",
+            "--stop",
+            "a",
+            "--stop",
+            "b",
+            "--temp",
+            "0.5",
+            "--temp=0.6",
+            "--device",
+            "gpu",
+            "--device",
+            "cpu",
+            "-p",
+            "x",
+            "-p",
+            "y",
+        ];
+        let matches = command()
+            .try_get_matches_from(args)
+            .expect("valid arguments");
+        let cli = Cli::from_arg_matches(&matches).expect("valid arguments");
+        assert_eq!(cli.run.n_predict, 5);
+        assert_eq!(cli.run.prompt.prompt.as_deref(), Some("y"));
+        let temp: Option<&f32> = matches.get_one("temp");
+        assert_eq!(temp, Some(&0.6));
+        let stops: Vec<&String> = matches.get_many("stop").expect("a list").collect();
+        assert_eq!(stops, ["a", "b"]);
     }
 }

@@ -7,6 +7,8 @@ use tabla::op::sampler::SamplerKind;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(super) args: Vec<String>,
+    /// Argument without a name.
+    pub(super) positional: Option<String>,
     /// Why the option has no effect.
     pub(super) note: Option<String>,
 }
@@ -15,14 +17,14 @@ impl Change {
     fn args(args: &[&str]) -> Self {
         Self {
             args: args.iter().map(ToString::to_string).collect(),
-            note: None,
+            ..Self::default()
         }
     }
 
     fn note(why: &str) -> Self {
         Self {
-            args: Vec::new(),
             note: Some(why.to_string()),
+            ..Self::default()
         }
     }
 }
@@ -65,7 +67,10 @@ fn scaled(option: &str, value: &str) -> Result<Change, String> {
         let (path, scale) = item.rsplit_once(':').ok_or("expected FILE:SCALE")?;
         args.push(format!("{option}={path}={scale}"));
     }
-    Ok(Change { args, note: None })
+    Ok(Change {
+        args,
+        ..Change::default()
+    })
 }
 
 pub(super) fn lora_scaled(value: &str) -> Result<Change, String> {
@@ -78,7 +83,10 @@ pub(super) fn control_vector_scaled(value: &str) -> Result<Change, String> {
 
 /// An option whose value is an argument without a name.
 pub(super) fn positional(value: &str) -> Result<Change, String> {
-    Ok(Change::args(&[value]))
+    Ok(Change {
+        positional: Some(value.to_string()),
+        ..Change::default()
+    })
 }
 
 /// `--sampler-seq`: a letter per sampler.

@@ -10,6 +10,7 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
+use crate::commands::has_text;
 use crate::output::Failure;
 use clap::{Arg, Command};
 use convert::Change;
@@ -41,6 +42,7 @@ pub(crate) fn rewrite(
             notes: Vec::new(),
         },
         cache_type: None,
+        positional: Vec::new(),
     };
     let mut rest = rest.into_iter().peekable();
     while let Some(arg) = rest.next() {
@@ -63,6 +65,8 @@ struct Rewriter<'a> {
     output: Rewritten,
     /// Option and value of the type of the KV cache, and the number of options for it.
     cache_type: Option<(String, String, usize)>,
+    /// Values of options that are arguments without a name in Tabla.
+    positional: Vec<OsString>,
 }
 
 /// An option as it was typed.
@@ -98,13 +102,21 @@ impl Rewriter<'_> {
         if self.has(&typed.name) && !by_value {
             let value = typed.value.as_deref();
             self.push(&typed.name, value);
+            if value.is_none() && self.option(&typed.name).is_some_and(takes_text) {
+                self.output.args.extend(rest.next());
+            }
             return Ok(());
         }
         match row {
             Some(row) => self.apply(row, typed, rest),
             None => {
-                self.check_short(text)?;
+                let last = self.check_short(text)?;
+                let value = match last.is_some_and(takes_text) {
+                    true => rest.next(),
+                    false => None,
+                };
                 self.output.args.push(arg);
+                self.output.args.extend(value);
                 Ok(())
             }
         }
@@ -183,14 +195,17 @@ impl Rewriter<'_> {
             (Values::Zero, Some(_)) => {
                 return Err(Failure::Usage(format!("{name} takes no value")));
             }
-            (Values::One | Values::Switch, Some(value)) => return Ok(vec![value.clone()]),
-            (Values::One, None) => 1,
+            (Values::One | Values::Text | Values::Switch, Some(value)) => {
+                return Ok(vec![value.clone()]);
+            }
+            (Values::One | Values::Text, None) => 1,
             (Values::Two, _) => 2,
             (Values::Switch, None) => usize::from(rest.peek().is_some_and(|next| is_switch(next))),
         };
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
-            let next = rest.next_if(|next| !next.to_str().is_some_and(|text| self.is_known(text)));
+            let is_known = |next: &OsString| next.to_str().is_some_and(|text| self.is_known(text));
+            let next = rest.next_if(|next| values == Values::Text || !is_known(next));
             let missing = || Failure::Usage(format!("{name}: expected a value"));
             taken.push(next.ok_or_else(missing)?);
         }
@@ -229,6 +244,7 @@ impl Rewriter<'_> {
         self.output
             .args
             .extend(change.args.into_iter().map(Into::into));
+        self.positional.extend(change.positional.map(Into::into));
         if let Some(why) = change.note {
             self.note(shown, &why);
         }
@@ -253,8 +269,14 @@ impl Rewriter<'_> {
             .push(format!("note: {shown} has no effect: {why}"));
     }
 
-    /// Notes that a type of keys or values alone is that of both.
+    /// Appends the arguments without a name. Notes that a type of keys or values alone is that of both.
     fn finish(&mut self) {
+        let args = &mut self.output.args;
+        let has_hyphen = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
+        if self.positional.iter().any(has_hyphen) && !args.iter().any(|arg| arg == "--") {
+            args.push("--".into());
+        }
+        args.append(&mut self.positional);
         if let Some((name, value, 1)) = &self.cache_type {
             let note = format!("note: {name} {value} is the type of keys and values");
             self.output.notes.push(note);
@@ -271,6 +293,12 @@ impl Rewriter<'_> {
             )));
         }
         match &mut self.cache_type {
+            // The last value of an option applies.
+            Some((other, first, 1)) if other == name => {
+                first.clone_from(&value);
+                self.push("--cache-type", Some(OsStr::new(&value)));
+                Ok(())
+            }
             Some((other, first, _)) if *first != value => Err(Failure::Usage(format!(
                 "{name} {value}: keys and values have one type, and {other} is {first}; use --cache-type TYPE"
             ))),
@@ -287,10 +315,10 @@ impl Rewriter<'_> {
     }
 
     /// Refuses several letters after one hyphen, unless they are flags of the command and a value that
-    /// does not begin with a letter.
-    fn check_short(&self, text: &str) -> Result<(), Failure> {
+    /// does not begin with a letter. Returns the last option if its value is the next argument.
+    fn check_short(&self, text: &str) -> Result<Option<&Arg>, Failure> {
         let Some(letters) = text.strip_prefix('-').filter(|rest| !rest.starts_with('-')) else {
-            return Ok(());
+            return Ok(None);
         };
         let mut chars = letters.chars();
         while let Some(letter) = chars.next() {
@@ -299,21 +327,51 @@ impl Rewriter<'_> {
             match self.option(&option) {
                 Some(arg) if arg.get_action().takes_values() => {
                     if !rest.starts_with(char::is_alphabetic) {
-                        return Ok(());
+                        return Ok(rest.is_empty().then_some(arg));
                     }
+                    let (name, value) = attached(text).unwrap_or((&option, rest));
                     return Err(Failure::Usage(format!(
-                        "unknown option {text}: write {option} {rest} if {rest} is the value of {option}"
+                        "unknown option {text}: write {name} {value} if {value} is the value of {name}"
                     )));
                 }
                 Some(_) => {}
                 None if matches!(letter, 'h' | 'V') => {}
                 // An option of one letter is reported with the usage of the command.
-                None if letters.chars().nth(1).is_none() => return Ok(()),
-                None => return Err(Failure::Usage(format!("unknown option {text}"))),
+                None if letters.chars().nth(1).is_none() => return Ok(None),
+                None => return Err(self.unknown(text)),
             }
         }
-        Ok(())
+        Ok(None)
     }
+
+    /// Returns the error of an unknown option, with the way out if it is a text or has its value
+    /// attached.
+    fn unknown(&self, text: &str) -> Failure {
+        let hint = if let Some((name, value)) = attached(text) {
+            format!(": write {name} {value}")
+        } else if self.command.get_positionals().any(has_text) {
+            let command = self.command_name();
+            format!(
+                ": write -- before texts that begin with a hyphen, as in `tabla {command} -- TEXT`"
+            )
+        } else {
+            String::new()
+        };
+        Failure::Usage(format!("unknown option {text}{hint}"))
+    }
+}
+
+/// Returns an option of llama.cpp and the number that follows it without a space.
+fn attached(text: &str) -> Option<(&str, &str)> {
+    let number = text.find(|c: char| c.is_ascii_digit())?;
+    let (name, value) = text.split_at(number);
+    let row = table::row(name)?;
+    (row.values == Values::One).then_some((name, value))
+}
+
+/// Whether an option takes a text, which can begin with a hyphen.
+fn takes_text(option: &Arg) -> bool {
+    option.get_action().takes_values() && has_text(option)
 }
 
 /// Whether an argument is an option rather than a value: not `-` and not a negative number.

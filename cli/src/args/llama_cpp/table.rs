@@ -17,6 +17,8 @@ pub(crate) struct Row {
 pub(super) enum Values {
     Zero,
     One,
+    /// A text, which can begin with a hyphen.
+    Text,
     Two,
     /// A switch such as `on`, or none: older builds of llama.cpp have no value.
     Switch,
@@ -77,6 +79,14 @@ const fn one(names: &'static str, rules: &'static [Rule]) -> Row {
     }
 }
 
+const fn text(names: &'static str, rules: &'static [Rule]) -> Row {
+    Row {
+        names,
+        values: Values::Text,
+        rules,
+    }
+}
+
 const fn two(names: &'static str, rules: &'static [Rule]) -> Row {
     Row {
         names,
@@ -117,7 +127,7 @@ const COLORS: &str = "terminals get colors unless NO_COLOR is set";
 pub(crate) const ROWS: &[Row] = &[
     // General.
     flag("--usage", &[Args(&["--help"])]),
-    flag("-cl --cache-list", &[Refuse("models are in the cache of huggingface_hub: use `hf cache ls`")]),
+    flag("-cl --cache-list", &[Refuse("use `tabla list`")]),
     flag("--completion-bash", &[Refuse("use `tabla completions bash`")]),
     flag("--list-devices", &[Refuse("use `tabla devices`")]),
     one("--server-base", &[Refuse("Tabla loads the model itself")]),
@@ -186,7 +196,7 @@ pub(crate) const ROWS: &[Row] = &[
     one("-gan --grp-attn-n -gaw --grp-attn-w", &[Refuse("Tabla has no self-extend")]),
     flag("--warmup --no-warmup", &[Ignore("`tabla bench` alone has a warm-up run")]),
     // Text generation.
-    one("-p --prompt", &[In(&["tokenize", "embed"], &Value("the text", convert::positional))]),
+    text("-p --prompt", &[In(&["tokenize", "embed"], &Value("the text", convert::positional))]),
     one("-f --file", &[
         In(&["perplexity"], &Value("the file", convert::positional)),
         In(CHAT, &Refuse("use -p \"$(cat FILE)\"")),
@@ -197,10 +207,9 @@ pub(crate) const ROWS: &[Row] = &[
     flag("-e --escape", &[Refuse("backslashes are plain text")]),
     flag("--display-prompt --no-display-prompt", &[Ignore("standard output has the generated text only")]),
     flag("-sp --special", &[Refuse("special tokens are not printed; `--json` of `tabla run` has their ids")]),
-    one("-r --reverse-prompt", &[To("--stop"), Refuse("requests have `stop`")]),
-    one("-sys --system-prompt", &[To("--system-prompt"), Refuse(USE_CHAT)]),
+    text("-r --reverse-prompt", &[To("--stop"), Refuse("requests have `stop`")]),
+    text("-sys --system-prompt", &[To("--system-prompt"), Refuse(USE_CHAT)]),
     one("-sysf --system-prompt-file", &[
-        To("--system-prompt-file"),
         In(CHAT, &Refuse("use --system-prompt \"$(cat FILE)\"")),
         Refuse(USE_CHAT),
     ]),
@@ -213,7 +222,7 @@ pub(crate) const ROWS: &[Row] = &[
         Ignore("only `tabla chat` is a conversation"),
     ]),
     flag("-st --single-turn", &[Ignore("with -p, `tabla chat` and `tabla run` generate one response")]),
-    flag("-mli --multiline-input", &[To("--multiline-input"), Refuse("a message is a line of `tabla chat`")]),
+    flag("-mli --multiline-input", &[In(CHAT, &Ignore("\"\"\" and Alt-Enter write messages of several lines")), Refuse(USE_CHAT)]),
     flag("--in-prefix-bos", &[Refuse(PREFIX)]),
     one("--in-prefix --in-suffix", &[Refuse(PREFIX)]),
     one("--prompt-cache", &[Refuse("the program saves no sessions; the library does")]),

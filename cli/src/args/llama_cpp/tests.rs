@@ -146,8 +146,6 @@ fn rows_name_each_option_once_and_lead_to_options_of_a_command() {
         }
         for rule in row.rules {
             match rule {
-                // Options that chats may get.
-                Rule::To("--multiline-input" | "--system-prompt-file") => {}
                 Rule::To(option) | Rule::Args([option, ..]) => assert!(known(option), "{option}"),
                 _ => {}
             }
@@ -203,7 +201,9 @@ fn ignored_options_take_their_values_and_print_a_note() {
         assert_eq!(args(given), left, "{given:?}");
         let notes = rewritten(given).expect("accepted").notes;
         assert_eq!(notes.len(), count, "{notes:?}");
-        let shown = given[0].split('=').next().expect("a name");
+        let option = given.iter().find(|arg| arg.starts_with('-'));
+        let shown = option.and_then(|option| option.split('=').next());
+        let shown = shown.expect("a name");
         assert!(
             notes.iter().all(|note| note.starts_with("note: ")),
             "{notes:?}"
@@ -215,6 +215,8 @@ fn ignored_options_take_their_values_and_print_a_note() {
     check(&["-fa", "0,1", "-n", "4"], &["-n", "4"], 1);
     check(&["-b", "512", "-ub=64", "--no-mmap"], &[], 3);
     check(&["-C", "-1"], &[], 1);
+    check(&["chat", "-mli"], &["chat"], 1);
+    check(&["chat", "--multiline-input"], &["chat"], 1);
     check(&["-ctk", "f32"], &["--cache-type=f32"], 1);
 }
 
@@ -252,8 +254,43 @@ fn letters_after_a_short_option_are_no_value() {
     refused(&["-mmodel.gguf"], "write -m model.gguf");
     refused(&["-pHello"], "unknown option -pHello");
     refused(&["-xyz"], "unknown option -xyz");
+    refused(&["-ngl99"], "write -ngl 99");
+    refused(&["tokenize", "-ngl99"], "write -ngl 99");
     // A single unknown letter is reported by the parser, with the usage.
     assert_eq!(args(&["-x"]), ["-x"]);
+}
+
+#[test]
+fn texts_can_begin_with_a_hyphen() {
+    for unchanged in [
+        &["-p", "- a list"][..],
+        &["-p", "-hello"],
+        &["-p", "--temperature"],
+        &["-qp", "-ngl"],
+        &["--stop", "---", "-n", "4"],
+        &["chat", "--system-prompt", "- be brief"],
+        &["rerank", "-q", "-hf", "document"],
+        &["-l", "-1+1"],
+        // As in llama.cpp, the next argument is the value.
+        &["-p", "-n", "5"],
+    ] {
+        assert_eq!(args(unchanged), unchanged);
+    }
+    assert_eq!(args(&["-r", "-ngl"]), ["--stop=-ngl"]);
+    assert_eq!(
+        args(&["tokenize", "-p", "-hf", "--json"]),
+        ["tokenize", "--json", "--", "-hf"]
+    );
+    refused(&["tokenize", "- hi"], "`tabla tokenize -- TEXT`");
+    refused(&["embed", "- a"], "`tabla embed -- TEXT`");
+}
+
+#[test]
+fn the_last_type_of_the_cache_applies() {
+    let given = args(&["-ctk", "q8_0", "-ctk", "f16"]);
+    assert_eq!(given, ["--cache-type=q8_0", "--cache-type=f16"]);
+    let both = args(&["-ctk", "q8_0", "-ctk", "f16", "-ctv", "f16"]);
+    assert_eq!(both, given);
 }
 
 #[test]
