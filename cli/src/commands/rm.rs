@@ -3,7 +3,9 @@
 use crate::hub::{self, Removal};
 use crate::output::{Failure, terminal};
 use clap::Args;
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -23,29 +25,37 @@ pub(crate) struct RmArgs {
 }
 
 pub(crate) fn run(args: &RmArgs) -> Result<(), Failure> {
+    let names: BTreeSet<&String> = args.names.iter().collect();
     // An unknown name is an error before anything is deleted.
-    for name in &args.names {
-        Removal::of(name)?;
+    for name in &names {
+        Removal::of(name).map_err(|failure| match Path::new(name.as_str()).exists() {
+            true => Failure::Usage(format!(
+                "{name} is a path: rm deletes downloaded models only, by the names of `tabla list`"
+            )),
+            false => failure,
+        })?;
     }
-    if !args.names.is_empty() && !args.yes && !io::stdin().is_terminal() {
+    if !args.yes && !io::stdin().is_terminal() {
         return Err(Failure::Usage(
             "standard input is not a terminal: use --yes to delete without asking".to_string(),
         ));
     }
-    for name in &args.names {
+    for name in names {
         // An earlier name may have deleted the last other use of a file.
         let removal = Removal::of(name)?;
         let (bytes, shared) = (removal.bytes, removal.shared_bytes);
-        if args.yes || confirm(&removal)? {
+        let size = terminal::bytes(bytes);
+        if args.yes || confirm(&format!("{} ({size})", terminal::one_line(name)))? {
             removal.run()?;
             report(name, bytes, shared)?;
         }
     }
-    if args.incomplete {
+    if args.incomplete && (args.yes || confirm("the files of interrupted downloads")?) {
         let (count, bytes) = hub::remove_incomplete()?;
         let bytes = terminal::bytes(bytes);
         terminal::line(&format!(
-            "deleted {count} interrupted downloads, {bytes} freed"
+            "deleted {}, {bytes} freed",
+            terminal::counted(count, "interrupted download")
         ))?;
     }
     Ok(())
@@ -65,12 +75,8 @@ fn report(name: &str, bytes: u64, shared: u64) -> Result<(), Failure> {
 }
 
 /// Asks before a removal. The end of the input is a no.
-fn confirm(removal: &Removal) -> Result<bool, Failure> {
-    terminal::eprint(&format!(
-        "Delete {} ({})? [y/N] ",
-        terminal::one_line(&removal.name),
-        terminal::bytes(removal.bytes)
-    ));
+fn confirm(files: &str) -> Result<bool, Failure> {
+    terminal::eprint(&format!("Delete {files}? [y/N] "));
     let answer = terminal::answer()?.to_lowercase();
     Ok(matches!(answer.as_str(), "y" | "yes"))
 }

@@ -1,7 +1,7 @@
 //! `tabla show`: a summary of a model in a few lines.
 
 use crate::commands::common::open;
-use crate::hub;
+use crate::hub::{self, HubModel};
 use crate::output::{Failure, terminal};
 use clap::Args;
 use std::collections::BTreeMap;
@@ -17,7 +17,9 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
-    let path = match args.model.exists() || hub::is_model_file(&args.model) {
+    let is_name = HubModel::of_argument(&args.model).is_some();
+    let is_file = args.model.exists() || hub::is_model_file(&args.model);
+    let path = match is_file && !is_name {
         true => args.model.clone(),
         false => hub::path(&args.model.to_string_lossy())?,
     };

@@ -50,13 +50,12 @@ impl HubModel {
 }
 
 impl HubModel {
-    /// Returns the model if an argument is its name: a path that exists, or the name of a model file, is
-    /// not.
+    /// Returns the model if an argument is its name: a path that exists, or the name of a model file
+    /// without a repository, is not.
     pub(crate) fn of_argument(argument: &Path) -> Option<Self> {
-        if is_model_file(argument) || argument.exists() {
-            return None;
-        }
-        argument.to_str()?.parse().ok()
+        let model: Self = argument.to_str()?.parse().ok()?;
+        let is_file = model.file_or_quant.is_none() && is_model_file(argument);
+        (!is_file && !argument.exists()).then_some(model)
     }
 }
 
@@ -218,7 +217,7 @@ mod tests {
     #[test]
     fn existing_paths_and_model_files_are_not_names() {
         let name = |text: &str| HubModel::of_argument(Path::new(text)).map(|model| model.name());
-        for text in ["org/model", "org/Model-1.5:Q4_K_M"] {
+        for text in ["org/model", "org/Model-1.5:Q4_K_M", "org/model:m.gguf"] {
             assert_eq!(name(text).as_deref(), Some(text));
         }
         // The tests run in the folder of the crate.

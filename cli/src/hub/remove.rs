@@ -12,8 +12,6 @@ const INCOMPLETE: &str = ".incomplete";
 
 /// The files that the removal of a model deletes. Everything is below the folder of the model in the cache.
 pub(crate) struct Removal {
-    /// The name as it was given.
-    pub(crate) name: String,
     /// Number of bytes that the files use.
     pub(crate) bytes: u64,
     /// Number of bytes of the model that other snapshots or models use too. They stay.
@@ -48,7 +46,6 @@ impl Removal {
             }
         };
         let mut removal = Self {
-            name: name.to_string(),
             bytes: 0,
             shared_bytes: 0,
             cache,

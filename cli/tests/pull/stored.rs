@@ -127,6 +127,11 @@ fn show_summarizes_a_model() {
     let path = home.cached("snapshots").join(COMMIT).join("m-Q8_0.gguf");
     let by_path = home.local(&["show", path.to_str().expect("UTF-8 path")]);
     assert_eq!(by_name.stdout, by_path.stdout);
+    // A name with a file is no path, also for other commands.
+    let by_file = home.local(&["show", "org/model:m-Q8_0.gguf"]);
+    assert_eq!(by_file.stdout, by_path.stdout, "{}", by_file.stderr);
+    home.local(&["chat", "--offline", "-p", "Hi", "org/model:m-Q8_0.gguf"])
+        .check_error(&["the model has no chat template"]);
     let row = |label: &str| {
         let found = by_name
             .stdout
@@ -166,6 +171,11 @@ fn show_summarizes_a_model() {
 fn rm_deletes_one_quantization() {
     let (hub, home) = two_quantizations();
     // Without a terminal there is no question.
+    let path = home.cached("snapshots").join(COMMIT);
+    let file = home.local(&["rm", path.to_str().expect("UTF-8 path")]);
+    assert_eq!(file.code, Some(2));
+    let why = "rm deletes downloaded models only";
+    assert!(file.stderr.contains(why), "{}", file.stderr);
     let unasked = home.local(&["rm", "org/model:Q8_0"]);
     assert_eq!(unasked.code, Some(2));
     assert!(unasked.stderr.contains("--yes"), "{}", unasked.stderr);
@@ -235,7 +245,7 @@ fn rm_deletes_nothing_outside_of_the_cache() {
     let snapshot = home.cached("snapshots").join(COMMIT);
     symlink(outside.join("kept.gguf"), snapshot.join("m-F16.gguf")).expect("writable folder");
     symlink(&outside, snapshot.join("folder")).expect("writable folder");
-    let removed = home.local(&["rm", "-y", "org/model:F16"]);
+    let removed = home.local(&["rm", "-y", "org/model:F16", "org/model:F16"]);
     assert_eq!(removed.code, Some(0), "{}", removed.stderr);
     assert!(!snapshot.join("m-F16.gguf").exists());
     home.local(&["rm", "-y", REPO]);
@@ -273,17 +283,21 @@ fn rm_deletes_interrupted_downloads() {
     // A download that still runs holds its lock.
     let lock = fs::File::create(locks.join(format!("{etag}.lock"))).expect("writable folder");
     lock.lock().expect("no other lock");
-    let running = home.local(&["rm", "--incomplete"]);
+    let running = home.local(&["rm", "--incomplete", "-y"]);
     assert!(running.stdout.contains("0 B freed"), "{}", running.stdout);
     home.local(&["rm", "-y", REPO])
         .check_error(&["another process"]);
     assert!(blob.exists());
     drop(lock);
 
-    let removed = home.local(&["rm", "--incomplete"]);
+    let unasked = home.local(&["rm", "--incomplete"]);
+    assert_eq!(unasked.code, Some(2));
+    assert!(unasked.stderr.contains("--yes"), "{}", unasked.stderr);
+    assert!(blob.exists());
+    let removed = home.local(&["rm", "--incomplete", "--yes"]);
     assert_eq!(
         removed.stdout,
-        "deleted 1 interrupted downloads, 683.59 KiB freed\n"
+        "deleted 1 interrupted download, 683.59 KiB freed\n"
     );
     assert!(!home.cached("").exists());
     assert_eq!(home.local(&["rm"]).code, Some(2));
