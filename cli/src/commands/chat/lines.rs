@@ -105,7 +105,7 @@ impl TerminalLines {
         }
         if let Err(error) = self.editor.load_history(path) {
             let path = path.to_string_lossy();
-            terminal::note(&format!(
+            terminal::eprint_line(&format!(
                 "cannot read the chat history {}: {error}",
                 terminal::one_line(&path)
             ));
