@@ -93,16 +93,21 @@ pub(crate) fn eprint(text: &str) {
 
 /// Reads the answer to a question from standard input, without spaces around it; empty at its end.
 pub(crate) fn answer() -> Result<String, Failure> {
+    Ok(answer_or_end()?.unwrap_or_default())
+}
+
+/// Reads the answer to a question from standard input, without spaces around it; `None` at its end.
+pub(crate) fn answer_or_end() -> Result<Option<String>, Failure> {
     let mut line = String::new();
     let read = io::stdin()
         .lock()
         .take(ANSWER_BYTES_MAX)
         .read_line(&mut line);
-    read.map_err(|cause| Failure::Program {
+    let bytes = read.map_err(|cause| Failure::Program {
         message: "cannot read standard input".to_string(),
         cause: Some(cause),
     })?;
-    Ok(line.trim().to_string())
+    Ok((bytes > 0).then(|| line.trim().to_string()))
 }
 
 /// Whether standard output is a terminal.

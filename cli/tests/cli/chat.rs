@@ -140,23 +140,55 @@ fn download(cache: &Path, name: &str) {
 }
 
 #[test]
+fn notes_say_what_ended_a_response() {
+    let chat = |more: &[&str], input: &str| {
+        let common = [
+            "chat",
+            "--device",
+            "cpu",
+            "--temp",
+            "0",
+            "--chat-template",
+            PLAIN,
+        ];
+        tabla_with_input(&[&common[..], more].concat(), input)
+    };
+    let limited = chat(&["-n", "5"], "Once upon\n");
+    let note = "the response ended at the limit -n 5";
+    assert!(limited.stderr.contains(note), "{}", limited.stderr);
+    let quiet = chat(&["-n", "5", "-q"], "Once upon\n");
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+
+    let full = chat(&["-c", "32"], "Once upon\nThere was\n");
+    let note = "the context of 32 tokens is full: use /undo or /clear";
+    assert!(full.stderr.contains(note), "{}", full.stderr);
+    assert_eq!(full.code, Some(1));
+    let error = "context size is 32: use /undo or /clear, or start with --context-shift";
+    assert!(full.stderr.contains(error), "{}", full.stderr);
+}
+
+#[test]
 fn asks_for_a_downloaded_model_on_a_terminal() {
     let cache = tempfile::tempdir().expect("a temporary folder");
     download(&cache.path().join("hub"), "gpt2");
-    for (answer, code) in [("1\r", 0), ("2\r", 2), ("\r", 2)] {
+    for (answer, code) in [("1\r", 0), ("\r", 0), ("2\r", 2), ("x\r", 2)] {
         let args = ["chat", "--device", "cpu", "-n", "2"];
         let Some(mut terminal) = Terminal::with_cache(&args, 80, cache.path()) else {
             return;
         };
         terminal.expect("  1  org/gpt2:Q8_0, ");
-        terminal.expect("Model [1-1]: ");
+        terminal.expect("Model [1]: ");
         terminal.write(answer);
         if code == 0 {
             terminal.expect("m-Q8_0.gguf: ");
             terminal.prompt();
             terminal.write("/bye\r");
         } else {
-            terminal.expect("tabla chat -hf org/gpt2:Q8_0");
+            // The question is repeated; Ctrl-D leaves.
+            terminal.expect("expected a number of the list: 1");
+            terminal.expect("Model [1]: ");
+            terminal.write("\x04");
+            terminal.expect("no model was selected");
         }
         assert_eq!(terminal.code(), Some(code), "{answer:?}");
     }

@@ -4,6 +4,7 @@
 
 use crate::args::prompt;
 use crate::output::Failure;
+use crate::output::terminal::counted;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::path::Path;
@@ -78,7 +79,7 @@ impl Messages {
         let Some(at) = start else {
             let turns = self.turns().count();
             return Err(Failure::new(match turn {
-                Some(turn) => format!("no turn {turn}: the chat has {turns} turns"),
+                Some(turn) => format!("no turn {turn}: the chat has {}", counted(turns, "turn")),
                 None => "the chat has no messages".to_string(),
             }));
         };
@@ -105,8 +106,18 @@ impl Messages {
         self.0.iter().map(line).collect()
     }
 
-    /// Writes the messages as JSON, to a temporary file that replaces `path`.
+    /// Writes the messages as JSON, to a temporary file that replaces `path`. Replaces a saved chat or an
+    /// empty file only.
     pub(super) fn save(&self, path: &Path) -> Result<(), Failure> {
+        let has_data = path
+            .metadata()
+            .is_ok_and(|file| file.is_dir() || file.len() > 0);
+        if has_data && Self::load(path).is_err() {
+            return Err(Failure::new(format!(
+                "{} exists and is not a saved chat: use another name",
+                path.display()
+            )));
+        }
         let object = json!({ "messages": self.0 });
         let text = serde_json::to_string_pretty(&object).map_err(Failure::new)?;
         let mut part = OsString::from(path);
@@ -249,8 +260,24 @@ mod tests {
         let path = folder.path().join("chat.json");
         two_turns().save(&path).expect("writable folder");
         assert_eq!(Messages::load(&path).expect("valid file"), two_turns());
+        two_turns().save(&path).expect("a saved chat is replaced");
         std::fs::remove_file(&path).expect("existing file");
         assert!(Messages::load(&path).is_err());
+    }
+
+    #[test]
+    fn other_files_are_not_replaced() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("notes.txt");
+        std::fs::write(&path, "my notes").expect("writable folder");
+        let error = two_turns().save(&path).expect_err("another file");
+        assert!(
+            format!("{error:?}").contains("not a saved chat"),
+            "{error:?}"
+        );
+        assert_eq!(std::fs::read(&path).expect("existing file"), b"my notes");
+        std::fs::write(&path, "").expect("writable folder");
+        two_turns().save(&path).expect("an empty file is replaced");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::args::{
     StructureArgs, parsers, text_file, token_limit,
 };
 use crate::commands::common::open;
-use crate::commands::common::prefill::{check_length, prefill};
+use crate::commands::common::prefill::{check_length_or, prefill};
 use crate::output::Failure;
 use crate::output::cache_folders;
 use crate::output::report::print_failure;
@@ -32,6 +32,9 @@ use tabla::text::{
     AdaptedConversation, BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, TemplateChoice,
 };
 use tabla::{Finish, GenerateOptions, GrammarStart, Overflow, ReasoningMarkers, Session};
+
+/// What to do about a full context.
+const FULL_WAYS_OUT: &str = "use /undo or /clear, or start with --context-shift or a larger -c";
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -169,7 +172,12 @@ fn template(option: Option<&str>, session: &Session) -> Result<ChatTemplate, Fai
             names.join(", ")
         )));
     }
-    let file = option.map(Path::new).filter(|path| path.is_file());
+    // A missing file is reported as such rather than as an unknown name.
+    let is_file = |text: &&str| {
+        let is_source = text.contains('{');
+        Path::new(text).is_file() || (!is_source && text.contains(std::path::is_separator))
+    };
+    let file = option.filter(is_file).map(Path::new);
     let text = match file.filter(|_| option.is_some_and(|name| !known(name))) {
         Some(path) => Some(text_file::read(path)?),
         None => None,
@@ -309,7 +317,7 @@ impl Chat<'_> {
             let keep = (n_keep as usize).max(usize::from(starts_with_bos));
             shift(&mut ids, keep, context as usize);
         }
-        check_length(&ids, context)?;
+        check_length_or(&ids, context, FULL_WAYS_OUT)?;
         let old = self.session.tokens().iter();
         let common = ids.iter().zip(old).take_while(|(new, old)| new == old);
         let common = common.count();
@@ -327,7 +335,22 @@ impl Chat<'_> {
             .generate_with(&self.generate, |piece| reply.push(piece));
         let (answer, stats) = reply.finish(stats)?;
         self.messages.push_assistant(&answer);
+        self.report_end(stats.finish, context);
         Ok(stats.finish)
+    }
+
+    /// Reports the limit that ended a response.
+    fn report_end(&self, finish: Option<Finish>, context: u32) {
+        match finish {
+            Some(Finish::Length) => (self.report_line)(&format!(
+                "the response ended at the limit -n {}",
+                self.generate.max_tokens
+            )),
+            Some(Finish::Context) => (self.report_line)(&format!(
+                "the context of {context} tokens is full: {FULL_WAYS_OUT}"
+            )),
+            _ => {}
+        }
     }
 }
 

@@ -23,8 +23,8 @@ const OPENED_MAX: usize = 20;
 /// Maximum number of downloaded models that are listed.
 const STORED_MAX: usize = 5;
 
-/// Asks on a terminal for one of the downloaded models. Otherwise, and without an answer, the error lists
-/// them and examples of others.
+/// Asks on a terminal for one of the downloaded models. Otherwise the error lists them and examples of
+/// others.
 pub(super) fn choose() -> Result<Source, Failure> {
     // A cache that cannot be read has no models to suggest.
     let mut stored = hub::models().unwrap_or_default();
@@ -33,11 +33,8 @@ pub(super) fn choose() -> Result<Source, Failure> {
     stored.retain(|model| open::has_chat_template(&Source::Path(model.path.clone())));
     stored.truncate(STORED_MAX);
     let asks = io::stdin().is_terminal() && terminal::stderr_is_terminal();
-    if asks
-        && !stored.is_empty()
-        && let Some(model) = ask(&stored)?
-    {
-        return Ok(Source::Path(model.path.clone()));
+    if asks && !stored.is_empty() {
+        return ask(&stored).map(|model| Source::Path(model.path.clone()));
     }
     let names: Vec<String> = stored.into_iter().map(|model| model.name).collect();
     Err(Failure::UsageWithHelp {
@@ -46,18 +43,37 @@ pub(super) fn choose() -> Result<Source, Failure> {
     })
 }
 
-/// Asks for one of the models by its number. `None`: another answer.
-fn ask(models: &[StoredModel]) -> Result<Option<&StoredModel>, Failure> {
+/// Asks for one of the models by its number until the answer is valid. Enter selects the only model.
+fn ask(models: &[StoredModel]) -> Result<&StoredModel, Failure> {
     terminal::note("Downloaded models:");
     for (model, number) in models.iter().zip(1..) {
         let name = terminal::one_line(&model.name);
         let size = terminal::bytes(model.bytes);
         terminal::note(&format!("{number:3}  {name}, {size}"));
     }
-    terminal::eprint(&format!("Model [1-{}]: ", models.len()));
-    let answer = terminal::answer()?;
-    let number: Option<usize> = answer.parse().ok();
-    Ok(number.and_then(|number| models.get(number.checked_sub(1)?)))
+    let range = match models.len() {
+        1 => "1".to_string(),
+        count => format!("1-{count}"),
+    };
+    loop {
+        terminal::eprint(&format!("Model [{range}]: "));
+        let Some(answer) = terminal::answer_or_end()? else {
+            terminal::note("");
+            return Err(Failure::Usage("no model was selected".to_string()));
+        };
+        if let Some(model) = selected(models, &answer) {
+            return Ok(model);
+        }
+        terminal::note(&format!("expected a number of the list: {range}"));
+    }
+}
+
+/// Returns the model with this number. An empty answer is the only model.
+fn selected<'a>(models: &'a [StoredModel], answer: &str) -> Option<&'a StoredModel> {
+    match (models, answer) {
+        ([only], "") => Some(only),
+        _ => models.get(answer.parse::<usize>().ok()?.checked_sub(1)?),
+    }
 }
 
 fn help(stored: &[String]) -> Vec<String> {
