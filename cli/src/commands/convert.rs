@@ -2,9 +2,9 @@
 
 use crate::args::parsers::{lora_adapter, mix, storage_type, threads};
 use crate::commands::common::written::{Report, check_absent, with_bar};
-use crate::output::Failure;
+use crate::output::{Failure, terminal};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tabla::Source;
 use tabla::dtype::DType;
 use tabla::tools::{ExportOptions, QuantMix, QuantizeOptions};
@@ -41,8 +41,12 @@ pub(crate) struct ConvertArgs {
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
-    let extension = args.output.extension().unwrap_or_default();
-    let is_file = extension == "gguf" || extension.eq_ignore_ascii_case("bin");
+    let is_file = is_file(&args.output)?;
+    if args.force && !is_file {
+        return Err(Failure::Usage(
+            "--force overwrites a file: a folder must be new".to_string(),
+        ));
+    }
     let threads = args.threads.unwrap_or(0);
     let written = if is_file {
         if !args.force {
@@ -78,6 +82,30 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     report.print(&written)
 }
 
+/// Whether the output is a file rather than a folder. Refuses names that look like files of other formats.
+fn is_file(output: &Path) -> Result<bool, Failure> {
+    let name = output.to_string_lossy();
+    if name == "-" {
+        return Err(Failure::Usage(
+            "OUT is a file or a folder: standard output is not supported".to_string(),
+        ));
+    }
+    let extension = output.extension().unwrap_or_default();
+    if extension == "gguf" || extension.eq_ignore_ascii_case("bin") {
+        return Ok(true);
+    }
+    let extension = extension.to_string_lossy();
+    // Names of models have dots before numbers.
+    let is_word = !extension.is_empty() && extension.chars().all(char::is_alphabetic);
+    if is_word && !name.ends_with(std::path::is_separator) {
+        let shown = terminal::one_line(&name);
+        return Err(Failure::Usage(format!(
+            "{shown}: unknown extension: use .gguf or .bin, or {shown}/ for a folder with safetensors"
+        )));
+    }
+    Ok(false)
+}
+
 /// Returns the storage type that a quantization is named after.
 fn dtype_of(name: &str) -> Result<DType, Failure> {
     let usage = |_| {
@@ -86,4 +114,22 @@ fn dtype_of(name: &str) -> Result<DType, Failure> {
         ))
     };
     storage_type(name).map_err(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_with_unknown_extensions_are_refused() {
+        for name in ["a.gguf", "a.bin", "a.BIN"] {
+            assert!(is_file(Path::new(name)).expect(name), "{name}");
+        }
+        for name in ["folder", "Qwen3-0.6B", "a.foo/", "v1.5"] {
+            assert!(!is_file(Path::new(name)).expect(name), "{name}");
+        }
+        for name in ["-", "a.foo", "a.ggfu"] {
+            assert!(is_file(Path::new(name)).is_err(), "{name}");
+        }
+    }
 }
