@@ -69,7 +69,7 @@ pub(crate) struct SamplingArgs {
     #[arg(short, long, value_name = "N", value_parser = seed)]
     seed: Option<Seed>,
     /// Stop string: text that ends the generation and is not printed. Can be repeated
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     stop: Vec<String>,
 }
 

@@ -254,6 +254,9 @@ mod tests {
                 assert!(matches.is_ok(), "{args:?}");
             }
         }
+        let empty = command().try_get_matches_from(["tabla", "--stop", ""]);
+        let message = empty.expect_err("an empty stop string").to_string();
+        assert!(message.contains("--stop"), "{message}");
         let positional = ["tabla", "tokenize", "--", "- hi"];
         assert!(command().try_get_matches_from(positional).is_ok());
         // The value of -p is -n.

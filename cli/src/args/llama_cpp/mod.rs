@@ -156,7 +156,7 @@ impl Rewriter<'_> {
         let values = self.values(row.values, &typed, rest)?;
         let name = &typed.name;
         let mut shown = name.clone();
-        for value in &values {
+        for value in values.iter().filter(|value| !value.is_empty()) {
             shown.push(' ');
             shown.push_str(&value.to_string_lossy());
         }

@@ -342,6 +342,9 @@ pub(crate) const ROWS: &[Row] = &[
     one("--include-weights --exclude-weights --prune-layers --tensor-type-file --max-buffer-size", &[Refuse("use --tensor-type PATTERN=TYPE")]),
     one("-o --output", &[
         In(&["bench"], &Refuse("use --format FORMAT; > FILE writes to a file")),
+        In(&["quantize", "convert"], &Refuse("the output is the argument after the input")),
+        In(CHAT, &Refuse("use /save FILE in the chat")),
+        In(SERVER, &Refuse("the server writes no file; 2> FILE writes the log")),
         Refuse("redirect standard output: > FILE"),
     ]),
     // Tools without a counterpart.

@@ -215,6 +215,9 @@ fn ignored_options_take_their_values_and_print_a_note() {
     check(&["-fa", "0,1", "-n", "4"], &["-n", "4"], 1);
     check(&["-b", "512", "-ub=64", "--no-mmap"], &[], 3);
     check(&["-C", "-1"], &[], 1);
+    check(&["-fa="], &[], 1);
+    let notes = rewritten(&["-fa="]).expect("accepted").notes;
+    assert!(!notes[0].contains("  "), "{notes:?}");
     check(&["chat", "-mli"], &["chat"], 1);
     check(&["chat", "--multiline-input"], &["chat"], 1);
     check(&["-ctk", "f32"], &["--cache-type=f32"], 1);
@@ -224,6 +227,10 @@ fn ignored_options_take_their_values_and_print_a_note() {
 fn other_options_are_refused_by_their_names() {
     refused(&["-ts", "3,1"], "-ts is not supported");
     refused(&["chat", "-f", "x.txt"], "-p \"$(cat FILE)\"");
+    refused(&["quantize", "-o", "x.gguf"], "after the input");
+    refused(&["chat", "-o", "x.json"], "/save FILE");
+    refused(&["-o", "x.txt"], "> FILE");
+    refused(&["-cl"], "`tabla list`");
     refused(&["-hff", "x.gguf"], "-hf ORG/REPO:FILE");
     refused(&["-sys", "x"], "tabla chat");
     refused(&["-ctk", "q8_0", "-ctv", "f16"], "-ctv f16");
