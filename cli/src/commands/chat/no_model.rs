@@ -45,11 +45,11 @@ pub(super) fn choose() -> Result<Source, Failure> {
 
 /// Asks for one of the models by its number until the answer is valid. Enter selects the only model.
 fn ask(models: &[StoredModel]) -> Result<&StoredModel, Failure> {
-    terminal::note("Downloaded models:");
+    terminal::eprint_line("Downloaded models:");
     for (model, number) in models.iter().zip(1..) {
         let name = terminal::one_line(&model.name);
         let size = terminal::bytes(model.bytes);
-        terminal::note(&format!("{number:3}  {name}, {size}"));
+        terminal::eprint_line(&format!("{number:3}  {name}, {size}"));
     }
     let range = match models.len() {
         1 => "1".to_string(),
