@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     #[arg(help_heading = "Models", long)]
     preload: bool,
     /// Maximum memory of loaded models in GiB; idle ones are unloaded
-    #[arg(help_heading = "Models", long, value_name = "GIB")]
+    #[arg(help_heading = "Models", long, value_name = "GIB", allow_negative_numbers = true, value_parser = budget)]
     memory_budget: Option<f64>,
     /// Unload a model after this many seconds without requests [default: never]
     #[arg(help_heading = "Models", long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
@@ -95,7 +95,8 @@ pub(crate) struct ServeArgs {
         help_heading = "Server",
         long,
         value_delimiter = ',',
-        value_name = "KEY"
+        value_name = "KEY",
+        value_parser = api_key
     )]
     api_key: Vec<String>,
     /// File with API keys, one per line. The environment variable `TABLA_API_KEY` is another key
@@ -165,6 +166,22 @@ fn host(text: &str) -> Result<IpAddr, String> {
     }
 }
 
+/// Parses an API key.
+fn api_key(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("the key is empty: give a key, or omit the option".to_string()),
+        key => Ok(key.to_string()),
+    }
+}
+
+/// Parses a memory budget in GiB.
+fn budget(text: &str) -> Result<f64, String> {
+    let count: Option<f64> = text.parse().ok();
+    count
+        .filter(|count| *count > 0.0)
+        .ok_or_else(|| "expected a number greater than 0".to_string())
+}
+
 /// Server with other names of metrics.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum MetricNames {
@@ -213,6 +230,7 @@ fn raise_open_files() {
 
 impl ServeArgs {
     fn config(&self) -> Result<Config, Failure> {
+        let request_defaults = self.request_defaults()?;
         let api_keys = self.api_keys()?;
         if !self.host.is_loopback() && api_keys.is_empty() && !self.insecure {
             return Err(Failure::new(format!(
@@ -258,29 +276,41 @@ impl ServeArgs {
                 drain_time: Duration::from_secs(self.drain_timeout),
                 ..Limits::default()
             },
-            request_defaults: self.request_defaults(),
+            request_defaults,
             events: Arc::new(move |event| print_event(&event, log)),
             ..Config::new(self.models()?)
         })
     }
 
     /// Returns the fields that requests without them get.
-    fn request_defaults(&self) -> Map<String, Value> {
+    fn request_defaults(&self) -> Result<Map<String, Value>, Failure> {
         let mut fields = self.sampling.request_fields();
+        let stop = fields.get("stop").and_then(Value::as_array);
+        if stop.is_some_and(|texts| texts.contains(&"".into())) {
+            let message = "--stop: the text is empty: give a text, or omit the option";
+            return Err(Failure::Usage(message.to_string()));
+        }
         if let Some(limit) = self.n_predict.filter(|limit| *limit > 0) {
             // Of the endpoints of llama.cpp, OpenAI's older ones and chats, and of responses.
             fields.insert("n_predict".to_string(), limit.into());
             fields.insert("max_output_tokens".to_string(), limit.into());
         }
-        fields
+        Ok(fields)
     }
 
     fn api_keys(&self) -> Result<Vec<String>, Failure> {
         let mut keys: Vec<String> = std::env::var(KEY_VARIABLE).into_iter().collect();
         keys.extend(self.api_key.iter().cloned());
         if let Some(path) = &self.api_key_file {
-            keys.extend(text_file::read(path)?.lines().map(str::to_string));
+            let text = text_file::read(path)?;
+            if text.trim().is_empty() {
+                let path = path.display();
+                let message = format!("--api-key-file {path}: the file has no key");
+                return Err(Failure::Usage(message));
+            }
+            keys.extend(text.lines().map(str::to_string));
         }
+        // An empty environment variable is not set.
         let keys = keys.iter().map(|key| key.trim().to_string());
         let keys: Vec<String> = keys.filter(|key| !key.is_empty()).collect();
         match keys
@@ -510,6 +540,36 @@ mod tests {
         assert_eq!(model.overflow, Overflow::Shift { n_keep: 4 });
         assert_eq!(model.template_variables["a"], 1);
         assert_eq!(model.aliases, ["x", "y"]);
+    }
+
+    fn refused(args: &[&str]) -> Failure {
+        let args = ["tabla"].iter().chain(args);
+        let program = Program::try_parse_from(args).expect("valid arguments");
+        program.serve.config().expect_err("refused")
+    }
+
+    #[test]
+    fn empty_keys_texts_and_budgets_are_refused() {
+        for args in [
+            &["--api-key", ""][..],
+            &["--api-key", " "],
+            &["--api-key", "k1,"],
+            &["--host", "0.0.0.0", "--api-key", ""],
+            &["--memory-budget", "-1"],
+            &["--memory-budget", "0"],
+            &["--memory-budget", "NaN"],
+        ] {
+            let error = Program::try_parse_from(["tabla"].iter().chain(args));
+            assert_eq!(error.expect_err("refused").exit_code(), 2, "{args:?}");
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("keys");
+        std::fs::write(&path, "\n \n").expect("written");
+        let path = path.to_str().expect("UTF-8");
+        for args in [&["--stop", ""][..], &["--api-key-file", path]] {
+            let is_usage = matches!(refused(args), Failure::Usage(_));
+            assert!(is_usage, "{args:?}");
+        }
     }
 
     #[test]
