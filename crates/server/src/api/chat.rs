@@ -103,7 +103,7 @@ pub(crate) async fn create(
                 response: FormatFields::combined(&request, ResponseFormat::Text)?,
                 ..parsed.chat(tools_max)?
             };
-            let options = generate_options(&request, &model.model)?.max_tokens(limit.max_tokens());
+            let options = generate_options(&request, model)?.max_tokens(limit.max_tokens());
             let top = top_logprobs(parsed.top_logprobs)?;
             let logprobs = parsed.logprobs.unwrap_or(false).then_some(top);
             Ok((chat, options.logprobs(logprobs)))

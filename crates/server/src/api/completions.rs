@@ -181,7 +181,7 @@ impl Counts {
 }
 
 fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Json) -> ApiResult<Prepared> {
-    let mut options = generate_options(request, &model.model)?;
+    let mut options = generate_options(request, model)?;
     let needs_logprobs = parsed.logprobs.is_some() || parsed.best_of.is_some();
     let top = match parsed.logprobs {
         Some(top) => top.u32_in("logprobs", 0, GenerateOptions::LOGPROBS_MAX)?,

@@ -1,11 +1,12 @@
 //! Parameters of a generation that all APIs share, and their ranges.
 
 use super::numbers::Int;
-use super::samplers;
+use super::samplers::Samplers;
 use super::sampling_fields::SamplingFields;
 use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::ids;
+use crate::models::Loaded;
 use serde::Deserialize;
 use serde_json::Value;
 use tabla::{GenerateOptions, Model, Sampling};
@@ -34,7 +35,7 @@ impl Strings {
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct AnswerFields {
     /// Samplers that apply, as a list of names or a string of letters, as in llama.cpp; their order is fixed. Default:
-    /// all.
+    /// those of the server.
     #[schema(value_type = Option<Object>)]
     pub(crate) samplers: Option<Value>,
     /// DRY sequence breakers.
@@ -70,11 +71,11 @@ pub(crate) struct AnswerFields {
 }
 
 /// Parses the options of a generation from the fields of a request.
-pub(crate) fn generate_options(request: &Json, model: &Model) -> ApiResult<GenerateOptions> {
+pub(crate) fn generate_options(request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
     let sampling: SamplingFields = fields(request)?;
     let answer: AnswerFields = fields(request)?;
     sampling.check()?;
-    answer.options(sampling.sampling(), model)
+    answer.options(&sampling, model)
 }
 
 /// Checks the sampling parameters of a request.
@@ -83,14 +84,15 @@ pub(crate) fn check_sampling(request: &Json) -> ApiResult<()> {
 }
 
 impl AnswerFields {
-    fn options(&self, sampling: Sampling, model: &Model) -> ApiResult<GenerateOptions> {
+    fn options(&self, sampling: &SamplingFields, loaded: &Loaded) -> ApiResult<GenerateOptions> {
+        let model = &loaded.model;
         let breakers = self.dry_sequence_breakers.as_deref();
         check_texts("dry_sequence_breakers", breakers.unwrap_or_default())?;
         let vocab = model.facts().vocab;
         let ids = self.stop_token_ids.iter().flatten();
         let ids = ids.map(|id| id.u32_in("stop_token_ids", 0, vocab.saturating_sub(1)));
         let options = GenerateOptions::default()
-            .sampling(self.complete(sampling)?)
+            .sampling(self.complete(sampling, &loaded.samplers)?)
             .stop(self.stop_strings()?)
             .stop_token_ids(ids.collect::<ApiResult<_>>()?)
             .min_tokens(match self.min_tokens {
@@ -142,7 +144,8 @@ impl AnswerFields {
     }
 
     /// Returns the sampling parameters with the seed. Mirostat is off unless it is switched on.
-    fn complete(&self, sampling: Sampling) -> ApiResult<Sampling> {
+    fn complete(&self, fields: &SamplingFields, samplers: &Samplers) -> ApiResult<Sampling> {
+        let sampling = fields.sampling();
         let tau = match self.mirostat {
             Some(Int(2)) => sampling.mirostat_tau,
             None | Some(Int(..=0)) => 0.0,
@@ -155,10 +158,7 @@ impl AnswerFields {
             Some(Int(seed)) if seed >= 0 => seed.unsigned_abs(),
             _ => ids::new_seed(),
         });
-        match &self.samplers {
-            Some(listed) => samplers::select(listed, sampling),
-            None => Ok(sampling),
-        }
+        samplers.select(self.samplers.as_ref(), fields, sampling)
     }
 }
 

@@ -47,8 +47,7 @@ impl RequestDefaults {
             return Ok(());
         }
         let text = Value::Object(self.0.clone()).to_string();
-        let options =
-            Json::new(text.into()).and_then(|request| generate_options(&request, &model.model));
+        let options = Json::new(text.into()).and_then(|request| generate_options(&request, model));
         options.map(drop).map_err(|error| {
             let option = error.param.unwrap_or_default().replace('_', "-");
             format!(

@@ -3,6 +3,7 @@
 use crate::config::ModelConfig;
 use crate::engine::admission::{Admission, Ticket};
 use crate::engine::messages::LateSystem;
+use crate::engine::samplers::Samplers;
 use crate::http::error::{ApiError, ApiResult};
 use crate::metrics::ModelMetrics;
 use serde_json::{Map, Value, json};
@@ -35,6 +36,7 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
     pub(crate) admission: Arc<Admission>,
     pub(crate) metrics: Arc<ModelMetrics>,
+    pub(crate) samplers: Samplers,
     /// Behavior when the context is full.
     pub(crate) overflow: Overflow,
     template_choice: Option<String>,
@@ -52,6 +54,7 @@ impl Loaded {
         config: &ModelConfig,
         metrics: &Arc<ModelMetrics>,
         model: Model,
+        samplers: Samplers,
         bytes: u64,
         queue: usize,
     ) -> Self {
@@ -71,6 +74,7 @@ impl Loaded {
             bytes,
             admission: Admission::new(slots, pass_slots, queue),
             metrics: Arc::clone(metrics),
+            samplers,
             // The state of recurrent layers cannot be shifted.
             overflow: match model.facts().state_bytes {
                 0 => config.overflow,

@@ -3,6 +3,7 @@
 use super::loaded::Loaded;
 use crate::config::{Config, EventSink, ModelConfig, ServerEvent};
 use crate::engine::blocking::joined;
+use crate::engine::samplers::Samplers;
 use crate::http::error::{ApiError, ApiResult};
 use crate::metrics::ModelMetrics;
 use axum::http::StatusCode;
@@ -430,6 +431,7 @@ fn load(
     events: &EventSink,
 ) -> tabla::Result<Arc<Loaded>> {
     let name = &entry.config.name;
+    let samplers = Samplers::new(options.samplers.as_deref());
     let builder = Model::builder(entry.config.source.clone()).options(options);
     let builder = builder.on_progress(|progress| {
         events(ServerEvent::Loading(name.clone(), progress.stage.name()));
@@ -439,6 +441,7 @@ fn load(
         &entry.config,
         &entry.metrics,
         model,
+        samplers,
         bytes,
         queue,
     )))

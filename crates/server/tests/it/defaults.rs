@@ -3,6 +3,7 @@
 use crate::client::{TestServer, config};
 use serde_json::{Value, json};
 use tabla::Overflow;
+use tabla::op::sampler::SamplerKind;
 
 fn object(value: Value) -> serde_json::Map<String, Value> {
     match value {
@@ -137,6 +138,32 @@ fn a_context_shift_continues_at_a_full_context() {
     let (generated, kept) = finish(Overflow::Stop);
     assert!(generated < Some(32));
     assert_eq!(kept, 0);
+}
+
+#[test]
+fn requests_have_the_samplers_of_the_server() {
+    let with_samplers = || {
+        let mut config = config();
+        let kinds = vec![SamplerKind::TopK, SamplerKind::Temperature];
+        config.load = config.load.samplers(Some(kinds));
+        config
+    };
+    let server = TestServer::with(with_samplers());
+    let body = json!({ "prompt": "Once", "n_predict": 1, "top_k": 3 });
+    let settings = server.post("/completion", &body).json()["generation_settings"].clone();
+    assert_eq!(settings["samplers"], json!(["top_k", "temperature"]));
+    assert_eq!(settings["top_p"], 1.0);
+    let body = json!({ "prompt": "Once", "n_predict": 1, "top_p": 0.5 });
+    for path in ["/completion", "/v1/completions"] {
+        let answer = server.post(path, &body);
+        assert_eq!(answer.status, 400, "{}", answer.body);
+        assert_eq!(answer.json()["error"]["param"], "top_p");
+    }
+    let mut config = with_samplers();
+    config.request_defaults = object(json!({ "top_p": 0.5 }));
+    let server = tabla_server::Server::bind(config).expect("a free port");
+    let error = server.run().expect_err("no such sampler");
+    assert!(error.to_string().contains("--samplers"), "{error}");
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn prepare(
     let extra = ExtraFields::parse(request)?;
     let limit = fields::<LimitFields>(request)?.limit()?.unwrap_or_default();
     let format = FormatFields::combined(request, ResponseFormat::Text)?;
-    let mut options = generate_options(request, &model.model)?
+    let mut options = generate_options(request, model)?
         .max_tokens(limit.max_tokens())
         .logprobs(parsed.logprobs()?);
     let mut warnings = Vec::new();

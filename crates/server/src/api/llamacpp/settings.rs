@@ -2,7 +2,6 @@
 
 use crate::engine::extra_fields::TimedChunks;
 use crate::engine::parameters::{AnswerFields, TokenLimit};
-use crate::engine::samplers;
 use crate::http::body::{Json, fields};
 use crate::http::error::ApiResult;
 use crate::models::Loaded;
@@ -48,7 +47,7 @@ impl Settings<'_> {
             ("timings_per_token", (self.timed == TimedChunks::All).into()),
             (
                 "samplers",
-                samplers::listed(answer.samplers.as_ref())?.into(),
+                model.samplers.listed(answer.samplers.as_ref())?.into(),
             ),
         ] {
             value[name] = field;

@@ -112,7 +112,7 @@ impl MessagesFields {
     /// Returns the options of the generation.
     pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
         let limit = Self::limit(request)?;
-        let options = generate_options(request, &model.model)?.max_tokens(limit.max_tokens());
+        let options = generate_options(request, model)?.max_tokens(limit.max_tokens());
         let thinking = self.thinking.as_ref();
         let budget = thinking.and_then(|thinking| thinking.budget_tokens);
         let budget = budget.map(|tokens| tokens.u32_in("thinking.budget_tokens", 0, u32::MAX));

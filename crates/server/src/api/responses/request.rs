@@ -208,8 +208,7 @@ impl ResponsesFields {
     pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
         let top = top_logprobs(self.top_logprobs)?;
         let has_logprobs = top > 0 || self.includes("message.output_text.logprobs");
-        let options =
-            generate_options(request, &model.model)?.max_tokens(self.limit()?.max_tokens());
+        let options = generate_options(request, model)?.max_tokens(self.limit()?.max_tokens());
         Ok(options.logprobs(has_logprobs.then_some(top)))
     }
 }
