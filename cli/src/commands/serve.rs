@@ -143,7 +143,7 @@ pub(crate) struct ServeArgs {
     #[arg(help_heading = "Server", long, value_name = "SERVER", value_enum)]
     metrics_compat: Option<MetricNames>,
     /// Maximum number of tokens to generate, unless the request sets another one; -1: until the model stops
-    /// or the context is full
+    /// or the context is full; 0: compute the prompt only
     #[arg(short, long, visible_alias = "max-tokens", value_name = "N", value_parser = token_limit())]
     n_predict: Option<i64>,
     #[command(flatten)]
@@ -230,7 +230,6 @@ fn raise_open_files() {
 
 impl ServeArgs {
     fn config(&self) -> Result<Config, Failure> {
-        let request_defaults = self.request_defaults()?;
         let api_keys = self.api_keys()?;
         if !self.host.is_loopback() && api_keys.is_empty() && !self.insecure {
             return Err(Failure::new(format!(
@@ -276,26 +275,21 @@ impl ServeArgs {
                 drain_time: Duration::from_secs(self.drain_timeout),
                 ..Limits::default()
             },
-            request_defaults,
+            request_defaults: self.request_defaults(),
             events: Arc::new(move |event| print_event(&event, log)),
             ..Config::new(self.models()?)
         })
     }
 
     /// Returns the fields that requests without them get.
-    fn request_defaults(&self) -> Result<Map<String, Value>, Failure> {
+    fn request_defaults(&self) -> Map<String, Value> {
         let mut fields = self.sampling.request_fields();
-        let stop = fields.get("stop").and_then(Value::as_array);
-        if stop.is_some_and(|texts| texts.contains(&"".into())) {
-            let message = "--stop: the text is empty: give a text, or omit the option";
-            return Err(Failure::Usage(message.to_string()));
-        }
-        if let Some(limit) = self.n_predict.filter(|limit| *limit > 0) {
+        if let Some(limit) = self.n_predict.filter(|limit| *limit >= 0) {
             // Of the endpoints of llama.cpp, OpenAI's older ones and chats, and of responses.
             fields.insert("n_predict".to_string(), limit.into());
             fields.insert("max_output_tokens".to_string(), limit.into());
         }
-        Ok(fields)
+        fields
     }
 
     fn api_keys(&self) -> Result<Vec<String>, Failure> {
@@ -516,6 +510,7 @@ mod tests {
     fn sampling_options_are_defaults_of_requests() {
         assert!(config(&[]).request_defaults.is_empty());
         assert!(config(&["-n=-1", "-s=-1"]).request_defaults.is_empty());
+        assert_eq!(config(&["-n=0"]).request_defaults["n_predict"], 0);
         let given = "--temp 0.5 --top-k 0 --repeat-penalty 1.5 -s 7 -n 9 --stop x -l 5-inf";
         let given: Vec<&str> = given.split(' ').collect();
         let expected = json!({
@@ -558,6 +553,7 @@ mod tests {
             &["--memory-budget", "-1"],
             &["--memory-budget", "0"],
             &["--memory-budget", "NaN"],
+            &["--stop", ""],
         ] {
             let error = Program::try_parse_from(["tabla"].iter().chain(args));
             assert_eq!(error.expect_err("refused").exit_code(), 2, "{args:?}");
@@ -566,10 +562,8 @@ mod tests {
         let path = folder.path().join("keys");
         std::fs::write(&path, "\n \n").expect("written");
         let path = path.to_str().expect("UTF-8");
-        for args in [&["--stop", ""][..], &["--api-key-file", path]] {
-            let is_usage = matches!(refused(args), Failure::Usage(_));
-            assert!(is_usage, "{args:?}");
-        }
+        let error = refused(&["--api-key-file", path]);
+        assert!(matches!(error, Failure::Usage(_)), "{error:?}");
     }
 
     #[test]
