@@ -29,8 +29,9 @@ class Handle:
     _created_by = ""
     """Call that creates an object whose constructor is not public."""
 
-    def __new__(cls: type[Self], *arguments: Any) -> Self:
-        if cls._created_by and not any(isinstance(argument, ffi.CData) for argument in arguments):
+    def __new__(cls: type[Self], *arguments: Any, **options: Any) -> Self:
+        given = (*arguments, *options.values())
+        if cls._created_by and not any(isinstance(argument, ffi.CData) for argument in given):
             raise TypeError(f"tabla.{cls.__name__} objects are created by {cls._created_by}")
         return super().__new__(cls)
 

@@ -117,8 +117,8 @@ def test_requests_go_to_the_replica_that_has_the_prefix(url: str) -> None:
 
 
 def test_errors_are_those_of_the_server(url: str) -> None:
-    status, text = post(f"{url}/v1/chat/completions", {"model": "none", "messages": []})
-    assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
+    status, text = post(f"{url}/v1/chat/completions", {"messages": []})
+    assert (status, json.loads(text)["error"]["param"]) == (400, "messages")
     status, text = post(f"{url}/v1/messages", {"messages": 1})
     assert (status, json.loads(text)["type"]) == (400, "error")
     with urllib.request.urlopen(f"{url}/v1/models", timeout=60) as answer:
