@@ -5,7 +5,7 @@
 ///
 /// Must be called before the process has other threads.
 pub(crate) fn disable_device_select() {
-    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none_or(|folder| folder.is_empty()) {
         #[expect(unsafe_code, reason = "other threads could read the environment")]
         // SAFETY: the process has one thread.
         unsafe {

@@ -48,7 +48,7 @@ from ._stream import Stream
 from ._transcribe import AsyncTranscription, Segment, Transcript, Transcription, Word
 
 # Outside of a desktop session, Mesa's layer that sorts GPUs by their screens prints an error for each list of GPUs.
-if "XDG_RUNTIME_DIR" not in _os.environ:
+if not _os.environ.get("XDG_RUNTIME_DIR"):
     _os.environ.setdefault("NODEVICE_SELECT", "1")
 
 __version__ = ffi.string(lib.tabla_version()).decode()
