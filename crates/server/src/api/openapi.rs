@@ -43,6 +43,16 @@ const LIMIT: AddSchema = add::<LimitFields>;
 const FORMAT: AddSchema = add::<FormatFields>;
 const EXTRA: AddSchema = add::<ExtraFields>;
 
+/// Fields of llama.cpp's completions.
+const NATIVE: &[AddSchema] = &[
+    add::<LlamaCppFields>,
+    SAMPLING,
+    ANSWER,
+    LIMIT,
+    FORMAT,
+    EXTRA,
+];
+
 /// The endpoints.
 const OPERATIONS: &[Operation] = &[
     (
@@ -151,31 +161,12 @@ const OPERATIONS: &[Operation] = &[
     ),
     ("get", "/v1/models", "List the models", &[]),
     ("get", "/v1/models/{name}", "Return a model", &[]),
-    (
-        "post",
-        "/completion",
-        "Complete a text (llama.cpp)",
-        &[
-            add::<LlamaCppFields>,
-            SAMPLING,
-            ANSWER,
-            LIMIT,
-            FORMAT,
-            EXTRA,
-        ],
-    ),
+    ("post", "/completion", "Complete a text (llama.cpp)", NATIVE),
     (
         "post",
         "/completions",
         "Complete a text (llama.cpp)",
-        &[
-            add::<LlamaCppFields>,
-            SAMPLING,
-            ANSWER,
-            LIMIT,
-            FORMAT,
-            EXTRA,
-        ],
+        NATIVE,
     ),
     (
         "post",
@@ -193,14 +184,7 @@ const OPERATIONS: &[Operation] = &[
         "post",
         "/infill",
         "Complete text between a prefix and a suffix (llama.cpp)",
-        &[
-            add::<LlamaCppFields>,
-            SAMPLING,
-            ANSWER,
-            LIMIT,
-            FORMAT,
-            EXTRA,
-        ],
+        NATIVE,
     ),
     (
         "post",

@@ -6,103 +6,26 @@ use serde_json::Value;
 use tabla::Sampling;
 use tabla::op::sampler::SamplerKind;
 
-/// A sampler.
-struct Sampler {
-    kind: SamplerKind,
-    /// Names in a list.
-    names: &'static [&'static str],
-    /// Letter in a string.
-    letter: char,
-    /// Disables it.
-    off: fn(&mut Sampling),
-}
-
-const SAMPLERS: [Sampler; 9] = [
-    Sampler {
-        kind: SamplerKind::Penalties,
-        names: &["penalties"],
-        letter: 'e',
-        off: |s| {
-            s.repetition_penalty = 1.0;
-            s.frequency_penalty = 0.0;
-            s.presence_penalty = 0.0;
-        },
-    },
-    Sampler {
-        kind: SamplerKind::Dry,
-        names: &["dry"],
-        letter: 'd',
-        off: |s| s.dry_multiplier = 0.0,
-    },
-    Sampler {
-        kind: SamplerKind::TopNSigma,
-        names: &["top_n_sigma"],
-        letter: 's',
-        off: |s| s.top_n_sigma = 0.0,
-    },
-    Sampler {
-        kind: SamplerKind::TopK,
-        names: &["top_k"],
-        letter: 'k',
-        off: |s| s.top_k = 0,
-    },
-    Sampler {
-        kind: SamplerKind::Typical,
-        names: &["typ_p", "typical_p"],
-        letter: 'y',
-        off: |s| s.typical_p = 1.0,
-    },
-    Sampler {
-        kind: SamplerKind::TopP,
-        names: &["top_p"],
-        letter: 'p',
-        off: |s| s.top_p = 1.0,
-    },
-    Sampler {
-        kind: SamplerKind::MinP,
-        names: &["min_p"],
-        letter: 'm',
-        off: |s| s.min_p = 0.0,
-    },
-    Sampler {
-        kind: SamplerKind::Xtc,
-        names: &["xtc"],
-        letter: 'x',
-        off: |s| s.xtc_probability = 0.0,
-    },
-    Sampler {
-        kind: SamplerKind::Temperature,
-        names: &["temperature"],
-        letter: 't',
-        off: |s| {
-            s.temperature = 1.0;
-            s.dynatemp_range = 0.0;
-        },
-    },
-];
-
 /// Sampler of llama.cpp that editors list in every request and that has no effect here: it joins tokens with the same
 /// beginning.
 const INFILL: (&str, char) = ("infill", 'i');
 
+/// Second name of the sampler `typ_p`: that of its parameter.
+const TYPICAL: &str = "typical_p";
+
 /// The samplers with which a model was loaded, in the order in which they apply.
-pub(crate) struct Samplers(Vec<&'static Sampler>);
+pub(crate) struct Samplers(Vec<SamplerKind>);
 
 impl Samplers {
     /// Returns the samplers of these kinds; `None`: all.
     pub(crate) fn new(kinds: Option<&[SamplerKind]>) -> Self {
-        let kinds = kinds.unwrap_or(SamplerKind::DEFAULT).iter();
-        let rows = kinds.filter_map(|kind| SAMPLERS.iter().find(|row| row.kind == *kind));
-        Self(rows.collect())
+        Self(kinds.unwrap_or(SamplerKind::DEFAULT).to_vec())
     }
 
     /// Returns the names of the samplers of a request.
     pub(crate) fn listed(&self, listed: Option<&Value>) -> ApiResult<Vec<&'static str>> {
         let kinds = self.kinds(listed)?;
-        let rows = kinds
-            .iter()
-            .filter_map(|kind| SAMPLERS.iter().find(|row| row.kind == *kind));
-        Ok(rows.map(|row| row.names[0]).collect())
+        Ok(kinds.into_iter().map(SamplerKind::name).collect())
     }
 
     /// Disables the samplers with which the model was not loaded, and those that a list of names, or a string of
@@ -122,50 +45,85 @@ impl Samplers {
         if sampling.mirostat_tau > 0.0 {
             return Ok(selected);
         }
-        for row in &SAMPLERS {
-            let is_loaded = self.0.iter().any(|other| other.kind == row.kind);
+        for kind in SamplerKind::DEFAULT.iter().copied() {
+            let is_loaded = self.0.contains(&kind);
             // The likeliest token needs no sampler.
-            let is_greedy = row.kind == SamplerKind::Temperature && sampling.temperature == 0.0;
-            if kinds.contains(&row.kind) || (!is_loaded && is_greedy) {
+            let is_greedy = kind == SamplerKind::Temperature && sampling.temperature == 0.0;
+            if kinds.contains(&kind) || (!is_loaded && is_greedy) {
                 continue;
             }
             let before = selected;
-            (row.off)(&mut selected);
-            if let (false, Some(field)) = (is_loaded || selected == before, given(row.kind, fields))
-            {
-                return Err(ApiError::field(field, self.missing(row.names[0])));
+            switch_off(kind, &mut selected);
+            let enabled = given(kind, fields).filter(|_| !is_loaded && selected != before);
+            if let Some(field) = enabled {
+                return Err(ApiError::field(field, self.missing(kind)));
             }
         }
         Ok(selected)
     }
 
     /// Returns the message for a sampler with which the model was not loaded.
-    fn missing(&self, name: &str) -> String {
-        let names: Vec<&str> = self.0.iter().map(|row| row.names[0]).collect();
+    fn missing(&self, kind: SamplerKind) -> String {
         format!(
-            "the server does not have the sampler {name}: its option --samplers is {:?}",
-            names.join(";")
+            "the server does not have the sampler {}: its option --samplers is {:?}",
+            kind.name(),
+            names(&self.0, ";")
         )
     }
 
     /// Returns the samplers of a request.
     fn kinds(&self, listed: Option<&Value>) -> ApiResult<Vec<SamplerKind>> {
         let Some(listed) = listed else {
-            return Ok(self.0.iter().map(|row| row.kind).collect());
+            return Ok(self.0.clone());
         };
-        let rows = positions(listed)?;
-        let rows: Vec<&Sampler> = rows.into_iter().map(|row| &SAMPLERS[row]).collect();
-        let places = rows.iter().map(|row| {
-            let place = self.0.iter().position(|other| other.kind == row.kind);
-            place.ok_or_else(|| ApiError::field("samplers", self.missing(row.names[0])))
+        let kinds = parse(listed)?;
+        let places = kinds.iter().map(|kind| {
+            let place = self.0.iter().position(|other| other == kind);
+            place.ok_or_else(|| ApiError::field("samplers", self.missing(*kind)))
         });
         let places: Vec<usize> = places.collect::<ApiResult<_>>()?;
         if !places.is_sorted_by(|a, b| a < b) {
-            let names: Vec<&str> = self.0.iter().map(|row| row.names[0]).collect();
-            let message = format!("the order is fixed: {}", names.join(", "));
+            let message = format!("the order is fixed: {}", names(&self.0, ", "));
             return Err(ApiError::field("samplers", message));
         }
-        Ok(rows.into_iter().map(|row| row.kind).collect())
+        Ok(kinds)
+    }
+}
+
+/// Returns the letter of a sampler in a string.
+fn letter(kind: SamplerKind) -> char {
+    match kind {
+        SamplerKind::Penalties => 'e',
+        SamplerKind::Dry => 'd',
+        SamplerKind::TopNSigma => 's',
+        SamplerKind::TopK => 'k',
+        SamplerKind::Typical => 'y',
+        SamplerKind::TopP => 'p',
+        SamplerKind::MinP => 'm',
+        SamplerKind::Xtc => 'x',
+        SamplerKind::Temperature => 't',
+    }
+}
+
+/// Disables a sampler.
+fn switch_off(kind: SamplerKind, sampling: &mut Sampling) {
+    match kind {
+        SamplerKind::Penalties => {
+            sampling.repetition_penalty = 1.0;
+            sampling.frequency_penalty = 0.0;
+            sampling.presence_penalty = 0.0;
+        }
+        SamplerKind::Dry => sampling.dry_multiplier = 0.0,
+        SamplerKind::TopNSigma => sampling.top_n_sigma = 0.0,
+        SamplerKind::TopK => sampling.top_k = 0,
+        SamplerKind::Typical => sampling.typical_p = 1.0,
+        SamplerKind::TopP => sampling.top_p = 1.0,
+        SamplerKind::MinP => sampling.min_p = 0.0,
+        SamplerKind::Xtc => sampling.xtc_probability = 0.0,
+        SamplerKind::Temperature => {
+            sampling.temperature = 1.0;
+            sampling.dynatemp_range = 0.0;
+        }
     }
 }
 
@@ -194,34 +152,35 @@ fn given(kind: SamplerKind, fields: &SamplingFields) -> Option<&'static str> {
     field.map(|(name, _)| *name)
 }
 
-/// Returns the names of all samplers.
-fn names() -> impl Iterator<Item = &'static str> {
-    SAMPLERS.iter().map(|sampler| sampler.names[0])
+fn names(kinds: &[SamplerKind], separator: &str) -> String {
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+    names.join(separator)
 }
 
-/// Returns the rows of the listed samplers.
-fn positions(listed: &Value) -> ApiResult<Vec<usize>> {
-    let unknown = |name: Value| {
-        let names: Vec<&str> = names().collect();
-        let message = format!("unknown sampler {name}, expected {}", names.join(", "));
-        ApiError::field("samplers", message)
+/// Returns the listed samplers.
+fn parse(listed: &Value) -> ApiResult<Vec<SamplerKind>> {
+    let find = |name: Value, is_named: &dyn Fn(SamplerKind) -> bool| {
+        let mut kinds = SamplerKind::DEFAULT.iter().copied();
+        kinds.find(|kind| is_named(*kind)).ok_or_else(|| {
+            let known = names(SamplerKind::DEFAULT, ", ");
+            let message = format!("unknown sampler {name}, expected {known}");
+            ApiError::field("samplers", message)
+        })
     };
     match listed {
         Value::String(letters) => letters
             .chars()
-            .filter(|letter| *letter != INFILL.1)
-            .map(|letter| {
-                let row = SAMPLERS.iter().position(|row| row.letter == letter);
-                row.ok_or_else(|| unknown(letter.to_string().into()))
-            })
+            .filter(|name| *name != INFILL.1)
+            .map(|name| find(name.to_string().into(), &|kind| letter(kind) == name))
             .collect(),
         Value::Array(names) => names
             .iter()
             .filter(|name| *name != INFILL.0)
             .map(|name| {
-                let known = |row: &Sampler| row.names.iter().any(|known| *known == name);
-                let row = SAMPLERS.iter().position(known);
-                row.ok_or_else(|| unknown(name.clone()))
+                let is_named = |kind: SamplerKind| {
+                    kind.name() == name || (kind == SamplerKind::Typical && name == TYPICAL)
+                };
+                find(name.clone(), &is_named)
             })
             .collect(),
         _ => Err(ApiError::field(
@@ -247,8 +206,12 @@ mod tests {
             .repetition_penalty(2.0);
         let select = |listed: Value| select(&listed, all).expect("known samplers");
         assert_eq!(select(json!("edskypmxt")), all);
-        let names: Vec<&str> = names().collect();
+        let names: Vec<&str> = SamplerKind::DEFAULT
+            .iter()
+            .map(|kind| kind.name())
+            .collect();
         assert_eq!(select(json!(names)), all);
+        assert_eq!(select(json!(["typical_p"])), select(json!("y")));
         // The list of llama.vim.
         let editor = select(json!(["top_k", "top_p", "infill"]));
         let expected = Sampling::default()
