@@ -3,10 +3,9 @@
 use crate::common::{golden, has_gpu, is_gpu_slow, session, worst};
 use crate::temp_folder::Folder;
 use std::path::Path;
-use tabla::device::{Fusion, TunedKernel};
+use tabla::device::TunedKernel;
 use tabla::device::{GpuFeatures, Precision, Replay};
 use tabla::load::{DeviceChoice, LoadOptions};
-use tabla::op::list::Op;
 use tabla::op::table::{KernelId, Table};
 use tabla::tools::{CommandGroup, TuneReport, Tuning};
 use tabla::{ErrorKind, Model, Source, Tuned};
@@ -138,7 +137,6 @@ fn exact_choices_stay_exact_and_compute_the_same() {
     if !has_gpu() {
         return;
     }
-    // Gated activations added to the residual stream, without and with a norm before.
     exact_choices(&golden("quant_q8_0.gguf"));
     if !is_gpu_slow() {
         exact_choices(&golden("arch/gemma2/model.gguf"));
@@ -164,9 +162,7 @@ fn exact_choices(path: &Path) {
     };
     let (default, _) = logits(&exact);
     // int8 kernels are not used with exact precision; base kernels are.
-    let int8 = [(".subgroup+int8", Fusion::None)];
-    for (form, fusion) in int8.into_iter().chain(Fusion::ALL.map(|f| ("", f))) {
-        report.tuning.fusion = fusion;
+    for form in [".subgroup+int8", ""] {
         report.tuning.tuned_kernels = choices(&report.groups, base);
         for choice in &mut report.tuning.tuned_kernels {
             choice.kernel.push_str(form);
@@ -182,7 +178,7 @@ fn exact_choices(path: &Path) {
         let (at, difference) = worst(&tuned, &default);
         assert!(
             difference <= 1e-4 * largest,
-            "{form}, {fusion:?}: {difference} at {at} of {largest}"
+            "{form}: {difference} at {at} of {largest}"
         );
         // A tuning applies only to the precision it was measured with.
         let fast = options.precision(Precision::Fast);
@@ -208,21 +204,8 @@ fn tunes_parameters_with_several_candidates() {
     assert_eq!(chunks, [128, 256]);
     assert!(chunks.contains(&report.tuning.chunk_tokens));
 
-    let fusions: Vec<Fusion> = report.fusions.iter().map(|(fusion, _)| *fusion).collect();
-    assert_eq!(fusions, Fusion::ALL);
-    let fuses = |model: &Model| {
-        let table = model.table(tabla::TableId::Step).expect("a decoder");
-        table.cmds.iter().any(|cmd| cmd.kernel.op == Op::GemvNorm)
-    };
-    let model = Model::builder(source.clone())
-        .options(gpu(200))
-        .load()
-        .expect("the model loads");
-    assert!(!fuses(&model), "the default is not fused");
-
     let folder = Folder::new("tunings");
     let tuning = Tuning {
-        fusion: Fusion::Fused,
         attention_part: 64,
         chunk_tokens: 128,
         ..report.tuning
@@ -236,8 +219,6 @@ fn tunes_parameters_with_several_candidates() {
     let profile = model.profile();
     assert_eq!((profile.attention_part, profile.chunk_tokens), (64, 128));
     assert_eq!(profile.tuned_kernels, tuning.tuned_kernels);
-    assert_eq!(profile.fusion, Fusion::Fused);
-    assert!(fuses(&model));
     let batch = model.table(tabla::TableId::Batch).expect("a decoder");
     assert_eq!(batch.tokens, 128);
     // Load options override the tuning.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
-use tabla::device::{Fusion, KernelVariant};
+use tabla::device::KernelVariant;
 use tabla::op::table::KernelId;
 use tabla::tools::{CommandGroup, Speedup, TuneReport};
 
@@ -81,13 +81,6 @@ fn print(measured: &TuneReport) -> Result<(), Failure> {
     rows.extend(measured.groups.iter().map(|group| row(group, &variants)));
     terminal::line("Microseconds per replay, all commands of a shape:\n")?;
     roofline::print_rows(&rows)?;
-    let fusions: Vec<_> = measured
-        .fusions
-        .iter()
-        .map(|(f, time)| (f.name(), *time))
-        .collect();
-    let fusion = measured.tuning.fusion.name();
-    print_candidates("fusion of norms and activations", &fusions, fusion)?;
     let (part, chunk) = (measured.tuning.attention_part, measured.tuning.chunk_tokens);
     print_candidates(
         "positions per attention part",
@@ -192,7 +185,6 @@ fn object(measured: &TuneReport, path: Option<&Path>) -> Value {
         })
     };
     let number = |(number, time): &(u32, Duration)| json!({ "number": number, "us": time.as_secs_f64() * 1e6 });
-    let fusion = |(fusion, time): &(Fusion, Duration)| json!({ "fusion": fusion.name(), "us": time.as_secs_f64() * 1e6 });
     let gain = |gain: &Speedup| {
         json!({
             "multiple_tokens": gain.multiple_tokens,
@@ -207,8 +199,6 @@ fn object(measured: &TuneReport, path: Option<&Path>) -> Value {
         "cold": measured.cold,
         "groups": measured.groups.iter().map(group).collect::<Vec<_>>(),
         "gains": measured.speedups.iter().map(gain).collect::<Vec<_>>(),
-        "fusions": measured.fusions.iter().map(fusion).collect::<Vec<_>>(),
-        "fusion": measured.tuning.fusion.name(),
         "attention_parts": measured.attention_parts.iter().map(number).collect::<Vec<_>>(),
         "attention_part": measured.tuning.attention_part,
         "chunks": measured.chunks.iter().map(number).collect::<Vec<_>>(),

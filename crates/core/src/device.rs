@@ -112,46 +112,6 @@ pub enum Replay {
     Recorded,
 }
 
-/// Small single-token commands that are fused into the products that read their results. Each
-/// workgroup repeats their work, which saves a dispatch and a barrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Fusion {
-    /// No fusion.
-    None,
-    /// Norms only.
-    Norms,
-    /// Gated activations only.
-    Gates,
-    /// Norms and gated activations.
-    Fused,
-}
-
-impl Fusion {
-    /// All settings, in order of increasing fusion.
-    pub const ALL: [Self; 4] = [Self::None, Self::Norms, Self::Gates, Self::Fused];
-
-    /// Returns the name in listings and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Norms => "norms",
-            Self::Gates => "gates",
-            Self::Fused => "fused",
-        }
-    }
-
-    /// Returns whether norms are fused.
-    pub fn norms(self) -> bool {
-        matches!(self, Self::Norms | Self::Fused)
-    }
-
-    /// Returns whether gated activations are fused.
-    pub fn gates(self) -> bool {
-        matches!(self, Self::Gates | Self::Fused)
-    }
-}
-
 /// Device properties that planning and linking depend on.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -181,8 +141,6 @@ pub struct Profile {
     pub variants: Vec<KernelVariant>,
     /// Tuned kernels, which override the preferred variant.
     pub tuned_kernels: Vec<TunedKernel>,
-    /// Fusion of small single-token commands.
-    pub fusion: Fusion,
     /// Number of positions per part of split attention for few tokens; 0 disables splitting.
     pub attention_part: u32,
     /// Number of tokens per prefill chunk.

@@ -53,7 +53,7 @@ pub use simd::Level;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use step::Steps;
-use tabla_core::device::{DeviceKind, Fusion, Profile};
+use tabla_core::device::{DeviceKind, Profile};
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{
     COPIES_MAX, COPY_BYTES_MAX, CommandTiming, Copies, Copying, Executor, Program, Span,
@@ -100,7 +100,6 @@ pub fn profile(options: &LinkOptions) -> Result<Profile> {
         bindings_max: 8,
         variants: Vec::new(),
         tuned_kernels: Vec::new(),
-        fusion: Fusion::None,
         attention_part: 0,
         chunk_tokens: CHUNK_TOKENS,
         burst_tokens: BURST_TOKENS,

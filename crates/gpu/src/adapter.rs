@@ -6,9 +6,7 @@ use super::{recorded, self_test, upload, variants};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tabla_core::device::{
-    AdapterFacts, DeviceKind, Fusion, GpuFeatures, KernelVariant, Profile, Replay,
-};
+use tabla_core::device::{AdapterFacts, DeviceKind, GpuFeatures, KernelVariant, Profile, Replay};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::op::table::PARAMS_BYTES_MAX;
 
@@ -339,8 +337,6 @@ fn profile(
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         variants,
         tuned_kernels: Vec::new(),
-        // With fusion, every workgroup recomputes the norm: only tuning can enable it.
-        fusion: Fusion::None,
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
         burst_tokens: BURST_TOKENS,

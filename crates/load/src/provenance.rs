@@ -46,7 +46,6 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
             format!("driver {}", profile.driver),
             format!("kernels {}", short(sources)),
             format!("replay {:?}", options.replay),
-            format!("fusion {}", profile.fusion.name()),
             format!("attention {}", profile.attention_part),
             format!("chunk {}", build.chunk),
             format!("speculates {speculates}"),

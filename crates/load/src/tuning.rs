@@ -2,7 +2,7 @@
 
 use super::catalog::Catalog;
 use super::options::LoadOptions;
-use crate::device::{DeviceKind, Fusion, Precision, Profile, TunedKernel};
+use crate::device::{DeviceKind, Precision, Profile, TunedKernel};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::exec::Digest;
 use crate::exec::shader_sources;
@@ -34,8 +34,6 @@ pub struct Tuning {
     pub driver: String,
     /// Digest of the precision and of the names, storage types and shapes of the weights.
     pub model: String,
-    /// Which small decode commands are fused into matrix products.
-    pub fusion: Fusion,
     /// Positions per part of decode attention.
     pub attention_part: u32,
     /// Tokens of a prefill chunk.
@@ -63,7 +61,6 @@ impl Tuning {
             device: profile.name.clone(),
             driver: profile.driver.clone(),
             model: digest(model.iter().map(String::as_str)),
-            fusion: profile.fusion,
             attention_part: profile.attention_part,
             chunk_tokens: profile.chunk_tokens,
             tuned_kernels: Vec::new(),
@@ -73,7 +70,6 @@ impl Tuning {
     /// Applies the tuning to a device profile.
     #[doc(hidden)] // for `tune`
     pub fn apply(&self, profile: &mut Profile) {
-        profile.fusion = self.fusion;
         profile.attention_part = self.attention_part;
         profile.chunk_tokens = self.chunk_tokens;
         profile.tuned_kernels.clone_from(&self.tuned_kernels);
@@ -214,7 +210,6 @@ mod tests {
             device: "Some GPU (rev/2)".into(),
             driver: "driver 3".into(),
             model: "4".into(),
-            fusion: Fusion::Fused,
             attention_part: 128,
             chunk_tokens: 512,
             tuned_kernels: vec![TunedKernel {

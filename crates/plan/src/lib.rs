@@ -1,11 +1,10 @@
-//! Planning: compiles a graph into a table for a device. Fuses small commands into products, places
+//! Planning: compiles a graph into a table for a device. Places
 //! experts on the CPU, splits weights that exceed the binding limit, assigns scratch buffers, selects
 //! kernels and computes grids.
 
 pub mod builder;
 #[cfg(test)]
 mod fixture;
-mod fuse;
 mod place;
 mod select;
 mod slots;
@@ -24,7 +23,6 @@ use tabla_core::op::table::Table;
 /// `Unsupported` if an operation has no kernel for a storage type, `TooLarge` if a grid exceeds the
 /// device limit.
 pub fn compile(mut graph: Graph, profile: &Profile) -> Result<Table> {
-    fuse::fuse(&mut graph, profile.fusion)?;
     if let Some(experts) = &profile.host_experts {
         place::place(&mut graph, experts.layers)?;
     }
@@ -36,7 +34,7 @@ pub fn compile(mut graph: Graph, profile: &Profile) -> Result<Table> {
 /// Returns a device without kernel variants or tight limits.
 #[cfg(test)]
 fn plain_profile() -> Profile {
-    use tabla_core::device::{DeviceKind, Fusion};
+    use tabla_core::device::DeviceKind;
     Profile {
         kind: DeviceKind::Cpu,
         name: "test".into(),
@@ -54,7 +52,6 @@ fn plain_profile() -> Profile {
         variants: Vec::new(),
         tuned_kernels: Vec::new(),
         chunk_tokens: 8,
-        fusion: Fusion::None,
         attention_part: 0,
         burst_tokens: 8,
         asynchronous: false,

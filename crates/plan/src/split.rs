@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use tabla_core::device::Profile;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::list::Op;
-use tabla_core::op::params::{
-    embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm, grouped_gemm,
-};
+use tabla_core::op::params::{embed, embed_add, experts, gemm, gemv, grouped_gemm};
 use tabla_core::op::table::{BufferId, Place, Slot, SlotInfo};
 
 /// Granularity of parts in rows: a multiple of the tile height of all kernels.
@@ -54,7 +52,7 @@ fn oversized_weight(graph: &Graph, node: &Node, profile: &Profile) -> Option<(Sl
     // The same granularity for all operations, so that they can share parts; experts are not divided.
     let unit = match node.op {
         Op::Embed | Op::EmbedAdd | Op::Gemm | Op::GemmAdd => ROWS,
-        Op::Gemv | Op::GemvAdd | Op::GemvNorm | Op::GemvGlu | Op::GemvGluAdd => ROWS,
+        Op::Gemv | Op::GemvAdd => ROWS,
         Op::Experts => {
             let p: experts::Params = bytemuck::pod_read_unaligned(&node.params);
             p.rows / p.experts.max(1)
@@ -149,18 +147,6 @@ fn narrow(node: &Node, at: usize, part: &Part) -> Result<Node> {
         Op::Gemv | Op::GemvAdd => {
             node.work[0] = rows;
             edit(&mut node, |p: &mut gemv::Params| {
-                (p.first, p.rows) = (first, rows);
-            });
-        }
-        Op::GemvNorm => {
-            node.work[0] = rows;
-            edit(&mut node, |p: &mut gemv_norm::Params| {
-                (p.first, p.rows) = (first, rows);
-            });
-        }
-        Op::GemvGlu | Op::GemvGluAdd => {
-            node.work[0] = rows;
-            edit(&mut node, |p: &mut gemv_glu::Params| {
                 (p.first, p.rows) = (first, rows);
             });
         }

@@ -5,7 +5,7 @@ use crate::fill::{Filling, Random, biases, digits, numbers, of_codes, row_of_cod
 use bytemuck::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tabla_core::device::{Fusion, Profile};
+use tabla_core::device::Profile;
 use tabla_core::dtype::DType;
 use tabla_core::error::Result;
 use tabla_core::exec::state::{ROWS_OFFSET, sampler_off};
@@ -223,11 +223,7 @@ pub fn table(case: &Case, device: &Device) -> Table {
     let mut b = Builder::new(case, shape);
     (case.emit)(&mut b);
     let graph = b.finish().expect("cases fit their weights");
-    let profile = Profile {
-        fusion: Fusion::Fused,
-        ..device.profile.clone()
-    };
-    tabla_plan::compile(graph, &profile).expect("cases have kernels")
+    tabla_plan::compile(graph, &device.profile).expect("cases have kernels")
 }
 
 /// Runs the command of `op` in a case; `set` may change the operands before.

@@ -1,12 +1,10 @@
 //! Tests that weights over the binding limit of a device, which are split, give the same bits.
 
 use super::fixture::{Fixture, Weight, active_rows, floats, shape};
-use super::types::{FUSED, matrix};
+use super::types::{FULL, matrix};
 use crate::common::is_gpu_slow;
-use tabla::device::{Fusion, Profile};
-use tabla::dtype::DType;
+use tabla::device::Profile;
 use tabla::exec::gpu::Device;
-use tabla::op::functions::Activation;
 use tabla::op::list::Op;
 use tabla::op::table::KernelId;
 use tabla::plan::builder::{Builder, Router, RouterVectors};
@@ -24,7 +22,7 @@ fn split_weights_give_the_same_bits() {
     };
     for dtype in KernelId::dtypes(Op::Embed) {
         // Products and embedding: the other operations decode weights as they do.
-        let ops = match FUSED.contains(&dtype) || !is_gpu_slow() {
+        let ops = match FULL.contains(&dtype) || !is_gpu_slow() {
             true => usize::MAX,
             false => 2,
         };
@@ -43,68 +41,6 @@ fn split_weights_give_the_same_bits() {
                 assert_eq!(differ, None, "{dtype}, {name:?} of {tokens} tokens");
             }
         }
-    }
-}
-
-/// Emits products fused with the computation of their activations.
-fn emit_fused(b: &mut Builder<'_>) {
-    let (w, n) = (b.weight("w", ROWS, COLS), b.vector("n", COLS));
-    let (x, up, sum) = (
-        b.input("x", COLS),
-        b.input("up", COLS),
-        b.input("sum", ROWS),
-    );
-    let normed = b.rms_norm(x, n, 1e-5);
-    b.mat("y", w, normed);
-    let gated = b.glu(Activation::Silu, x, up);
-    b.mat("z", w, gated);
-    b.mat_add(w, gated, sum);
-}
-
-#[test]
-fn split_fused_products_give_the_same_bits() {
-    let Some(device) = super::device(1) else {
-        return;
-    };
-    let profile = &Profile {
-        fusion: Fusion::Fused,
-        ..device.profile().clone()
-    };
-    for dtype in [DType::F16, DType::Q8_0, DType::Q4K] {
-        let w = matrix("w", dtype, ROWS, COLS).weight;
-        let n = matrix("n", DType::F32, 1, COLS).weight;
-        let results = |profile: &Profile, parts: usize| {
-            let weights = vec![w.clone(), n.clone()];
-            let mut fixture = Fixture::with(&device, profile, shape(1), weights, emit_fused);
-            let of = |op| {
-                fixture
-                    .table
-                    .cmds
-                    .iter()
-                    .filter(|cmd| cmd.kernel.op == op)
-                    .count()
-            };
-            let ops = [Op::GemvNorm, Op::GemvGlu, Op::GemvGluAdd];
-            assert_eq!(ops.map(of), [parts; 3], "{dtype}");
-            let mut results = Vec::new();
-            for (at, name) in ["y", "z", "sum"].into_iter().enumerate() {
-                // Commands share memory, so all inputs are rewritten.
-                for (seed, (input, cols)) in (1..).zip([("x", COLS), ("up", COLS), ("sum", ROWS)]) {
-                    fixture.put(input, &floats(seed, cols as usize));
-                }
-                fixture
-                    .executor
-                    .run(0, (at * parts..(at + 1) * parts).into(), 1)
-                    .unwrap();
-                results.push(fixture.bytes(name));
-            }
-            results
-        };
-        let small = Profile {
-            binding_bytes_max: (profile.weight_bytes)(dtype, 70, COLS),
-            ..profile.clone()
-        };
-        assert!(results(profile, 1) == results(&small, PARTS), "{dtype}");
     }
 }
 

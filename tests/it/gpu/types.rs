@@ -6,10 +6,8 @@ use super::fixture::{
 use crate::common::is_gpu_slow;
 use half::f16;
 use std::sync::Arc;
-use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::functions::Activation;
 use tabla::op::list::Op;
 use tabla::op::table::KernelId;
 use tabla::plan::builder::{Router, RouterVectors};
@@ -24,17 +22,16 @@ const SHAPES: [(&str, u32, u32); 5] = [
     ("e", 512, 1),
 ];
 const TOKENS: u32 = 512;
-const EPS: f32 = 1e-5;
 /// Index of the matrix that is also tested with addition and embedding.
 const ADDED: usize = 3;
 /// Experts with more than a tile of rows.
 const EXPERTS: u32 = 3;
 const EXPERT_ROWS: u32 = 76;
 
-/// Types of `types_shortly` with added and fused products and experts: floats, codes of one and of two planes, grids,
+/// Types of `types_shortly` with added products and experts: floats, codes of one and of two planes, grids,
 /// groups, and rows that share bytes. The other types differ from them in the decoding of a block, which products
 /// test: a software GPU compiles a kernel for half a second.
-pub(super) const FUSED: [DType; 6] = [
+pub(super) const FULL: [DType; 6] = [
     DType::F32,
     DType::Q8_0,
     DType::Q6K,
@@ -49,25 +46,25 @@ pub(super) fn types(device: &Device) -> f64 {
         let matrices = matrices(dtype);
         products(device, &matrices, 1, Some(ADDED))
             .max(products(device, &matrices, TOKENS, Some(ADDED)))
-            .max(fused_and_experts(device, &matrices))
+            .max(experts(device, &matrices))
     };
     KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
 }
 
-/// As `types`, with fewer tokens: two tiles; added and fused products and experts only with the types of `FUSED`.
+/// As `types`, with fewer tokens: two tiles; added products and experts only with the types of `FULL`.
 pub(super) fn types_shortly(device: &Device) -> f64 {
     let of_type = |dtype| type_shortly(device, dtype, &[1, 67]);
     KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
 }
 
-/// As `types_shortly`, with the types of `FUSED` only.
+/// As `types_shortly`, with the types of `FULL` only.
 pub(super) fn few_types(device: &Device) -> f64 {
     let of_type = |dtype| type_shortly(device, dtype, &[1, 67]);
-    FUSED.into_iter().map(of_type).fold(0.0, f64::max)
+    FULL.into_iter().map(of_type).fold(0.0, f64::max)
 }
 
 /// As `types_shortly`, with the types and numbers of tokens for which a kernel variant of the device has products. A
-/// software GPU multiplies only the types of `FUSED` with both numbers: the code that decodes a type is the same.
+/// software GPU multiplies only the types of `FULL` with both numbers: the code that decodes a type is the same.
 pub(super) fn types_with_variant(device: &Device) -> f64 {
     let variants = &device.profile().variants;
     let has_variant = |op: Op, dtype| {
@@ -76,7 +73,7 @@ pub(super) fn types_with_variant(device: &Device) -> f64 {
     let of_type = |dtype| {
         let sizes = [(1, Op::Gemv), (67, Op::Gemm)];
         let sizes = sizes.into_iter().filter(|(_, op)| has_variant(*op, dtype));
-        let count = if FUSED.contains(&dtype) || !is_gpu_slow() {
+        let count = if FULL.contains(&dtype) || !is_gpu_slow() {
             2
         } else {
             1
@@ -92,14 +89,14 @@ pub(super) fn types_with_variant(device: &Device) -> f64 {
 
 fn type_shortly(device: &Device, dtype: DType, sizes: &[u32]) -> f64 {
     let matrices = matrices(dtype);
-    let is_fused = FUSED.contains(&dtype);
-    let added = is_fused.then_some(ADDED);
+    let is_full = FULL.contains(&dtype);
+    let added = is_full.then_some(ADDED);
     let errors = sizes
         .iter()
         .map(|tokens| products(device, &matrices, *tokens, added));
     let error = errors.fold(0.0, f64::max);
-    match is_fused {
-        true => error.max(fused_and_experts(device, &matrices)),
+    match is_full {
+        true => error.max(experts(device, &matrices)),
         false => error,
     }
 }
@@ -126,12 +123,10 @@ fn matrices(dtype: DType) -> Vec<Numbers> {
         .collect()
 }
 
-fn fused_and_experts(device: &Device, matrices: &[Numbers]) -> f64 {
-    let fused = matrices.iter().filter(|m| m.weight.cols % 4 == 0);
-    let fused = fused.map(|m| fused_products(device, m));
+fn experts(device: &Device, matrices: &[Numbers]) -> f64 {
     let Weight { dtype, cols, .. } = matrices[1].weight;
     let experts = matrix("experts", dtype, EXPERTS * EXPERT_ROWS, cols);
-    fused.fold(of_experts(device, &experts), f64::max)
+    of_experts(device, &experts)
 }
 
 /// A matrix and its numbers.
@@ -268,77 +263,6 @@ fn of_experts(device: &Device, m: &Numbers) -> f64 {
         }
     }
     sums.check(&format!("{} experts", m.weight.dtype), &fixture.get("y"))
-}
-
-/// Checks products fused with a norm and with a GLU, stored and added.
-fn fused_products(device: &Device, m: &Numbers) -> f64 {
-    let Weight { rows, cols, .. } = m.weight;
-    // One power of two per 32 columns, so that int8 quantization of the products is exact.
-    let factors: Vec<f32> = (0..cols)
-        .map(|i| [0.5, 1.0, 2.0][i as usize / 32 % 3])
-        .collect();
-    let n = Weight {
-        name: "n",
-        dtype: DType::F32,
-        rows: 1,
-        cols,
-        bytes: bytemuck::cast_slice(&factors).to_vec(),
-        scale: None,
-        filling: None,
-    };
-    let fused = Profile {
-        fusion: Fusion::Fused,
-        ..device.profile().clone()
-    };
-    let mut fixture = Fixture::with(device, &fused, shape(1), vec![m.weight.clone(), n], |b| {
-        let (w, n) = (b.weight(m.weight.name, rows, cols), b.vector("n", cols));
-        let (x, gate, up) = (
-            b.input("x", cols),
-            b.input("gate", cols),
-            b.input("up", cols),
-        );
-        let normed = b.rms_norm(x, n, EPS);
-        b.mat("y", w, normed);
-        let gated = b.glu(Activation::Relu, gate, up);
-        b.mat("z", w, gated);
-        let sum = b.input("sum", rows);
-        b.mat_add(w, gated, sum);
-    });
-    let ops: Vec<Op> = fixture.table.cmds.iter().map(|cmd| cmd.kernel.op).collect();
-    assert_eq!(ops, [Op::GemvNorm, Op::GemvGlu, Op::GemvGluAdd]);
-
-    let x = integers(5, cols as usize, 1);
-    let mean = wide(&x).iter().map(|x| x * x).sum::<f64>() / f64::from(cols);
-    let root = (mean + f64::from(EPS)).sqrt();
-    let pairs = wide(&x).into_iter().zip(wide(&factors));
-    let normed: Vec<f64> = pairs.clone().map(|(x, n)| x * n / root).collect();
-    let gated: Vec<f64> = pairs.map(|(up, gate)| gate * up).collect();
-    let mut worst = 0.0;
-    for (at, (y, x_f64, before)) in [
-        ("y", &normed, 0.0),
-        ("z", &gated, 0.0),
-        ("sum", &gated, f64::from(UNTOUCHED)),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        // Commands share memory, so all inputs are rewritten.
-        fixture.state(active_rows(1), &[]);
-        match at {
-            0 => fixture.put("x", &x),
-            _ => [("gate", &factors), ("up", &x)]
-                .iter()
-                .for_each(|(name, v)| fixture.put(name, v)),
-        }
-        fixture.put(y, &vec![UNTOUCHED; rows as usize]);
-        fixture.executor.run(0, (at..at + 1).into(), 1).unwrap();
-        let mut sums = Sums::default();
-        let rows = m.decoded.chunks(cols as usize);
-        rows.for_each(|w| sums.push(before, w, x_f64));
-        let what = format!("{} fused {y}", m.weight.dtype);
-        worst = sums.check(&what, &fixture.get(y)).max(worst);
-    }
-    worst
 }
 
 /// Checks embedding of valid and invalid token ids.

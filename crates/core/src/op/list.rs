@@ -32,12 +32,6 @@ macro_rules! for_each_op {
             Gemv = gemv(w: read, x: read, y: write, state: read);
             /// `y[r] += W[r, :] . x`, for one token
             GemvAdd = gemv_add(w: read, x: read, y: update, state: read);
-            /// `y[r] = W[r, :] . (x / sqrt(mean(x^2) + eps) * n)`, for one token
-            GemvNorm = gemv_norm(w: read, x: read, n: read, y: write, state: read);
-            /// `y[r] = W[r, :] . (act(gate) * up)`, for one token; `act` as in `activate`
-            GemvGlu = gemv_glu(w: read, gate: read, up: read, y: write, state: read);
-            /// `y[r] += W[r, :] . (act(gate) * up)`, for one token; `act` as in `activate`
-            GemvGluAdd = gemv_glu_add(w: read, gate: read, up: read, y: update, state: read);
             /// `y[t, r] = W[r, :] . x[t, :]`
             Gemm = gemm(w: read, x: read, y: write, state: read);
             /// `y[t, r] += W[r, :] . x[t, :]`

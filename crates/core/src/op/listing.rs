@@ -22,12 +22,9 @@ pub struct Cost {
 }
 
 /// Operations that multiply all rows of W by all rows of their second operand.
-const PRODUCTS: [Op; 9] = [
+const PRODUCTS: [Op; 6] = [
     Op::Gemv,
     Op::GemvAdd,
-    Op::GemvNorm,
-    Op::GemvGlu,
-    Op::GemvGluAdd,
     Op::Gemm,
     Op::GemmAdd,
     Op::BitMat,

@@ -594,45 +594,6 @@ pub struct Params {
     pub first: u32,
 }
 }
-/// Parameters of `gemv_glu`.
-pub mod gemv_glu {
-    use bytemuck::{Pod, Zeroable};
-/// `Params` as declared in the shaders.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-pub struct Params {
-    pub rows: u32,
-    pub cols: u32,
-    pub first: u32,
-    pub activation: u32,
-}
-}
-/// Parameters of `gemv_glu_add`.
-pub mod gemv_glu_add {
-    use bytemuck::{Pod, Zeroable};
-/// `Params` as declared in the shaders.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-pub struct Params {
-    pub rows: u32,
-    pub cols: u32,
-    pub first: u32,
-    pub activation: u32,
-}
-}
-/// Parameters of `gemv_norm`.
-pub mod gemv_norm {
-    use bytemuck::{Pod, Zeroable};
-/// `Params` as declared in the shaders.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-pub struct Params {
-    pub rows: u32,
-    pub cols: u32,
-    pub first: u32,
-    pub eps: f32,
-}
-}
 /// Parameters of `glu`.
 pub mod glu {
     use bytemuck::{Pod, Zeroable};
@@ -1267,15 +1228,6 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::GemvAdd, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
     Kernels { op: Op::GemvAdd, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
     Kernels { op: Op::GemvAdd, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvGlu, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvGlu, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvGlu, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvGluAdd, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvGluAdd, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvGluAdd, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvNorm, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvNorm, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvNorm, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
     Kernels { op: Op::Glu, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::GluClamped, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::GluHalves, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
@@ -1377,9 +1329,6 @@ pub fn bytes(op: Op) -> usize {
         Op::GemmAdd => size_of::<gemm_add::Params>(),
         Op::Gemv => size_of::<gemv::Params>(),
         Op::GemvAdd => size_of::<gemv_add::Params>(),
-        Op::GemvGlu => size_of::<gemv_glu::Params>(),
-        Op::GemvGluAdd => size_of::<gemv_glu_add::Params>(),
-        Op::GemvNorm => size_of::<gemv_norm::Params>(),
         Op::Glu => size_of::<glu::Params>(),
         Op::GluClamped => size_of::<glu_clamped::Params>(),
         Op::GluHalves => size_of::<glu_halves::Params>(),

@@ -1,13 +1,11 @@
 //! Cases of products of a matrix and activations.
 
-use super::common::{activation, rows, wide};
+use super::common::{rows, wide};
 use super::{Expected, Tested};
 use crate::case::Case;
 use crate::rig::Outcome;
 use tabla_core::dtype::DType;
-use tabla_core::op::functions::Activation;
 use tabla_core::op::kind;
-use tabla_core::op::params;
 use tabla_plan::builder::{Builder, W, X};
 
 /// Shapes for products: `mat_cases!(tokens, live, emit)`.
@@ -52,29 +50,6 @@ macro_rules! mat_cases {
     };
 }
 
-/// Shapes for fused products: `fused_cases!(emit)`, with `w`, the vector `n` and `y`.
-macro_rules! fused_cases {
-    ($emit:ident) => {
-        fused_cases!(@list $emit,
-            ("one vector", F32, 1, 4), ("partial vector", F32, 5, 132), ("wide", F16, 64, 96),
-            ("partial chunk", Bf16, 13, 516), ("odd blocks", Q8_0, 17, 96),
-            ("even blocks", Q4_0, 64, 128), ("chunks", Q4K, 7, 512), ("chunks", Q6K, 3, 2304),
-            ("partial chunk", Mxfp4, 7, 320), ("groups", Affine4, 29, 640),
-            ("quarters", Ternary, 12, 320))
-    };
-    (@list $emit:ident, $(($name:literal, $dtype:ident, $rows:literal, $cols:literal)),+) => {
-        &[$(Case::new(concat!($name, " ", stringify!($dtype)), 1, 1, |b| {
-            let w = b.weight("w", $rows, $cols);
-            let y = b.input("y", $rows);
-            $emit(b, w, y, $cols);
-        })
-        .weights(&[
-            ("w", DType::$dtype, $rows, $cols),
-            ("n", DType::F32, 1, $cols),
-        ])),+]
-    };
-}
-
 impl Tested for kind::Gemv {
     /// Odd shapes in all storage types.
     const CASES: &'static [Case] = mat_cases!(1, 1, gemv_emit);
@@ -99,58 +74,6 @@ impl Tested for kind::GemvAdd {
 
 fn gemv_add_emit(b: &mut Builder<'_>, w: W, x: X, y: X) {
     b.mat_add(w, x, y);
-}
-
-impl Tested for kind::GemvNorm {
-    /// Some shapes and storage types.
-    const CASES: &'static [Case] = fused_cases!(gemv_norm_emit);
-
-    fn expected(o: &Outcome, live: usize) -> Expected {
-        let (x, n) = (o.numbers("x"), o.numbers("n"));
-        let p: params::gemv_norm::Params = o.params();
-        let mean = x.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / x.len() as f64;
-        let root = (mean + wide(p.eps)).sqrt();
-        let pairs = x.iter().zip(&n);
-        let x: Vec<f64> = pairs.map(|(x, n)| wide(*x) / root * wide(*n)).collect();
-        product_of(o, live, &x, 0.0)
-    }
-}
-
-fn gemv_norm_emit(b: &mut Builder<'_>, w: W, _: X, cols: u32) {
-    let n = b.vector("n", cols);
-    let x = b.input("x", cols);
-    let x = b.rms_norm(x, n, 1e-5);
-    b.mat("y", w, x);
-}
-
-impl Tested for kind::GemvGlu {
-    /// Some shapes and storage types.
-    const CASES: &'static [Case] = fused_cases!(gemv_glu_emit);
-
-    fn expected(o: &Outcome, live: usize) -> Expected {
-        gemv_glu(o, live, 0.0)
-    }
-}
-
-fn gemv_glu_emit(b: &mut Builder<'_>, w: W, _: X, cols: u32) {
-    let [gate, up] = ["gate", "up"].map(|name| b.input(name, cols));
-    let f = b.glu(Activation::Silu, gate, up);
-    b.mat("y", w, f);
-}
-
-impl Tested for kind::GemvGluAdd {
-    /// Some shapes and storage types.
-    const CASES: &'static [Case] = fused_cases!(gemv_glu_add_emit);
-
-    fn expected(o: &Outcome, live: usize) -> Expected {
-        gemv_glu(o, live, 1.0)
-    }
-}
-
-fn gemv_glu_add_emit(b: &mut Builder<'_>, w: W, y: X, cols: u32) {
-    let [gate, up] = ["gate", "up"].map(|name| b.input(name, cols));
-    let f = b.glu(Activation::GeluTanh, gate, up);
-    b.mat_add(w, f, y);
 }
 
 impl Tested for kind::Gemm {
@@ -181,16 +104,6 @@ fn gemm_add_emit(b: &mut Builder<'_>, w: W, x: X, y: X) {
 
 fn product(o: &Outcome, live: usize, old: f64) -> Expected {
     let x: Vec<f64> = o.numbers("x").into_iter().map(wide).collect();
-    product_of(o, live, &x, old)
-}
-
-fn gemv_glu(o: &Outcome, live: usize, old: f64) -> Expected {
-    let (gate, up) = (o.numbers("gate"), o.numbers("up"));
-    let p: params::gemv_glu::Params = o.params();
-    let pairs = gate.iter().zip(&up);
-    let x: Vec<f64> = pairs
-        .map(|(gate, up)| activation(p.activation, wide(*gate)) * wide(*up))
-        .collect();
     product_of(o, live, &x, old)
 }
 

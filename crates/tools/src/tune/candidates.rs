@@ -1,6 +1,5 @@
 //! Candidate tables, and the tokens to run through each.
 
-use crate::device::Fusion;
 use crate::error::Result;
 use crate::load::build::Build;
 use crate::load::memory;
@@ -14,8 +13,6 @@ use std::time::Duration;
 pub(super) struct Candidate {
     pub(super) table: usize,
     pub(super) passes: Vec<Range<u32>>,
-    /// Whether it has the commands of the default table, with any kernels.
-    pub(super) is_default: bool,
     /// Number of commands per submission.
     pub(super) step: usize,
     /// Time of each command, per round.
@@ -38,7 +35,6 @@ impl Candidate {
 pub(super) struct Candidates {
     /// Decode and prefill tables with each kernel variant.
     pub(super) variants: Vec<Candidate>,
-    pub(super) fusions: Vec<(Fusion, Candidate)>,
     pub(super) parts: Vec<(u32, Candidate)>,
     pub(super) chunks: Vec<(u32, Candidate)>,
 }
@@ -49,7 +45,6 @@ impl Candidates {
         let mut tables = Vec::new();
         let candidates = Self {
             variants: variants(build, &mut tables)?,
-            fusions: fusions(build, &mut tables)?,
             parts: parts(build, &mut tables)?,
             chunks: chunks(build, &mut tables, options)?,
         };
@@ -57,9 +52,8 @@ impl Candidates {
     }
 
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Candidate> {
-        let numeric = self.parts.iter_mut().chain(&mut self.chunks);
-        let others = self.fusions.iter_mut().map(|(_, candidate)| candidate);
-        let others = others.chain(numeric.map(|(_, candidate)| candidate));
+        let others = self.parts.iter_mut().chain(&mut self.chunks);
+        let others = others.map(|(_, candidate)| candidate);
         self.variants.iter_mut().chain(others)
     }
 }
@@ -70,7 +64,6 @@ fn candidate(tables: &mut Vec<Table>, table: Table, passes: Vec<Range<u32>>) -> 
     Candidate {
         table: tables.len() - 1,
         passes,
-        is_default: true,
         step,
         times: Vec::new(),
     }
@@ -90,13 +83,9 @@ fn variants(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Candidate>
     let mut candidates = Vec::new();
     for some in std::iter::once(&[][..]).chain(all.chunks(1)) {
         build.profile.variants = some.to_vec();
-        let default = build.profile.fusion;
-        let decode = fused_tables(build, &[Fusion::None, Fusion::Fused])?;
-        let prefill = (default, build.chunk_table()?);
-        for (fusion, table) in decode.into_iter().chain([prefill]) {
+        for table in step(build)?.into_iter().chain([build.chunk_table()?]) {
             let passes = last(build, &table);
             candidates.push(Candidate {
-                is_default: fusion == default,
                 step: 1,
                 ..candidate(tables, table, passes)
             });
@@ -106,34 +95,10 @@ fn variants(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Candidate>
     Ok(candidates)
 }
 
-/// Builds the single-token decode table with each fusion, the default first, without duplicates.
-/// Empty for an encoder.
-fn fused_tables(build: &mut Build, fusions: &[Fusion]) -> Result<Vec<(Fusion, Table)>> {
-    let default = build.profile.fusion;
-    let mut built: Vec<(Fusion, Table)> = Vec::new();
-    for fusion in std::iter::once(default).chain(fusions.iter().copied()) {
-        build.profile.fusion = fusion;
-        let new = |table: &Table| {
-            built
-                .iter()
-                .all(|(_, known)| !launches(known).eq(launches(table)))
-        };
-        let table = step(build)?.filter(new);
-        built.extend(table.map(|table| (fusion, table)));
-    }
-    build.profile.fusion = default;
-    Ok(built)
-}
-
 /// Builds the single-token decode table; `None` for an encoder.
 fn step(build: &Build) -> Result<Option<Table>> {
     let decoder = !build.arch.encoder;
     decoder.then(|| build.step(1)).transpose()
-}
-
-fn fusions(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(Fusion, Candidate)>> {
-    let built = fused_tables(build, &Fusion::ALL)?;
-    Ok(several(build, tables, built))
 }
 
 /// Turns decode tables into candidates if there are at least two.

@@ -3,7 +3,7 @@
 use super::candidates::{Candidate, median};
 use crate::device::{ProblemSize, TunedKernel};
 use crate::op::table::{KernelId, Place, Table};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Minimum saving of a kernel to replace the default one: `1 / MIN_SAVING` of the default kernel's
@@ -49,7 +49,6 @@ type Samples = BTreeMap<KernelId, (usize, Vec<Duration>)>;
 /// Groups the command times of all candidates.
 pub(super) fn groups(tables: &[Table], candidates: &[Candidate]) -> Vec<CommandGroup> {
     let mut by_key: BTreeMap<Key, Samples> = BTreeMap::new();
-    let mut defaults = BTreeSet::new();
     for candidate in candidates {
         let table = &tables[candidate.table];
         let mut alike: BTreeMap<(Key, KernelId), Vec<usize>> = BTreeMap::new();
@@ -62,9 +61,6 @@ pub(super) fn groups(tables: &[Table], candidates: &[Candidate]) -> Vec<CommandG
             alike.entry((key, cmd.kernel)).or_default().push(at);
         }
         for ((key, kernel), cmds) in alike {
-            if candidate.is_default {
-                defaults.insert(key);
-            }
             let samples = by_key.entry(key).or_default().entry(kernel);
             let (count, samples) = samples.or_default();
             *count = cmds.len().max(*count);
@@ -77,7 +73,7 @@ pub(super) fn groups(tables: &[Table], candidates: &[Candidate]) -> Vec<CommandG
     }
     let several = by_key.into_iter().filter(|(_, samples)| samples.len() > 1);
     let mut groups: Vec<CommandGroup> = several.map(|(key, samples)| group(key, samples)).collect();
-    select(&mut groups, &defaults);
+    select(&mut groups);
     groups.sort_by_key(|group| std::cmp::Reverse(group.default_time()));
     groups
 }
@@ -95,17 +91,12 @@ fn group((base, size): Key, samples: Samples) -> CommandGroup {
     }
 }
 
-/// Selects the fastest kernel of each group. `defaults` are the groups of the default tables.
-fn select(groups: &mut [CommandGroup], defaults: &BTreeSet<Key>) {
-    let in_default_table = |group: &&CommandGroup| {
-        let base = group.times.first();
-        base.is_some_and(|(kernel, _)| defaults.contains(&(*kernel, group.size)))
-    };
+/// Selects the fastest kernel of each group.
+fn select(groups: &mut [CommandGroup]) {
     let table_time = |multiple_tokens: bool| -> Duration {
         let some = groups
             .iter()
             .filter(|group| group.size.multiple_tokens == multiple_tokens);
-        let some = some.filter(in_default_table);
         some.map(CommandGroup::default_time).sum()
     };
     let min_savings =

@@ -9,7 +9,7 @@ mod candidates;
 mod group;
 mod runner;
 
-use crate::device::{DeviceKind, Fusion};
+use crate::device::DeviceKind;
 use crate::error::{Result, bail};
 use crate::load::build::Build;
 use crate::load::options::LoadOptions;
@@ -35,8 +35,6 @@ pub struct TuneReport {
     pub tuning: Tuning,
     /// Groups of commands with several candidate kernels, slowest first.
     pub groups: Vec<CommandGroup>,
-    /// Time per decoded token for each fusion; empty if there is only one candidate.
-    pub fusions: Vec<(Fusion, Duration)>,
     /// Attention time of one token at full context for each number of positions per part; empty if
     /// there is only one candidate.
     pub attention_parts: Vec<(u32, Duration)>,
@@ -74,7 +72,6 @@ impl Speedup {
         if self.multiple_tokens {
             tuning.chunk_tokens = default.chunk_tokens;
         } else {
-            tuning.fusion = default.fusion;
             tuning.attention_part = default.attention_part;
         }
     }
@@ -115,14 +112,12 @@ pub fn tune(
     runner.rounds(candidates.all().collect(), &mut done)?;
     let groups = groups(&runner.tables, &candidates.variants);
     let is_attention = |op| matches!(op, Op::AttendPart | Op::AttendJoin);
-    let fusions = runner.token_times(&candidates.fusions, |_| true);
     let attention_parts = runner.token_times(&candidates.parts, is_attention);
     let chunks = runner.token_times(&candidates.chunks, |_| true);
     // The device has memory for one program.
     drop(runner);
     let mut tuning = Tuning {
         tuned_kernels: groups.iter().map(CommandGroup::tuned_kernel).collect(),
-        fusion: best(&fusions, default.fusion, Duration::ZERO),
         attention_part: best(&attention_parts, default.attention_part, Duration::ZERO),
         chunk_tokens: best(&chunks, default.chunk_tokens, Duration::ZERO),
         ..default.clone()
@@ -134,7 +129,6 @@ pub fn tune(
     Ok(TuneReport {
         tuning,
         groups,
-        fusions,
         attention_parts,
         chunks,
         speedups,

@@ -58,19 +58,6 @@ pub(crate) fn link<L: ActivationLoop>(request: &Request<'_>) -> Result<Launch> {
     })
 }
 
-/// Returns the activation function with this index; `None` if unknown.
-pub(crate) fn function(activation: u32) -> Option<fn(f32) -> f32> {
-    Some(match Activation::ALL.get(activation as usize)? {
-        Activation::Silu => Silu::of,
-        Activation::Gelu => Gelu::of,
-        Activation::GeluTanh => GeluTanh::of,
-        Activation::Relu2 => Relu2::of,
-        Activation::Relu => Relu::of,
-        Activation::Sigmoid => Sigmoid::of,
-        Activation::Linear => Linear::of,
-    })
-}
-
 pub(crate) struct Silu;
 
 impl ActivationFn for Silu {

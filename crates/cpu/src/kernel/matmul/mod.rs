@@ -1,5 +1,4 @@
-//! Matrix products: `gemv`, `gemm` and the operations that add to the output (`gemm.rs`), products whose
-//! input is computed first (`fused.rs`).
+//! Matrix products: `gemv`, `gemm` and the operations that add to the output (`gemm.rs`).
 //!
 //! `gemm.rs` selects a folder by the storage type of the weights:
 //!
@@ -23,7 +22,6 @@
 
 pub(crate) mod any_type;
 pub(crate) mod float;
-pub(crate) mod fused;
 pub(crate) mod gemm;
 pub(crate) mod output;
 pub(crate) mod quantized;
