@@ -9,14 +9,12 @@
 #import grid
 #import state
 #import mat_vec
-#import x4
 
 const WG = 64u;
 const UNITS = 4u;
 
 struct Params { tokens: u32, rows: u32, cols: u32, experts: u32, k: u32, per_expert: u32, first: u32 }
 
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> ids: array<u32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<storage, read> state: State;
@@ -39,9 +37,9 @@ fn main(
     if (id >= params.experts && params.first != 0u) {
         return;
     }
-    let x_first = select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
+    let x_row = select(pair / params.k, pair, params.per_expert != 0u);
     // May include rows of the next expert; their results are not written.
-    let sums = mat_vec(min(id, params.experts - 1u) * each + first, x_first, lane);
+    let sums = mat_vec(min(id, params.experts - 1u) * each + first, x_row, lane);
     if (lane.index < UNITS && first + lane.index < each) {
         y[pair * each + first + lane.index] = select(0.0, sums[lane.index], id < params.experts);
     }

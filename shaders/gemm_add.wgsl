@@ -7,7 +7,6 @@
 
 struct Params { tokens: u32, rows: u32, cols: u32, first: u32, width: u32 }
 
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;

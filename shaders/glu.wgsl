@@ -1,21 +1,11 @@
 // y[t, i] = act(gate[t, i]) * up[t, i]
 //
-// gate, up, y: [tokens, dim] f32.  One lane per element.
+// gate, up: [tokens, dim] f32.  y: [tokens, dim] f32, or in q8_1 for dim a multiple of 32.
 
-#import elements256
+#import glu
 #import activation
 
 struct Params { tokens: u32, dim: u32, activation: u32 }
 
-@group(0) @binding(0) var<storage, read> gate: array<f32>;
-@group(0) @binding(1) var<storage, read> up: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
-
-fn elements() -> u32 { return params.dim; }
-
-fn element(token: u32, i: u32) {
-    let at = token * params.dim + i;
-    y[at] = activate(params.activation, gate[at]) * up[at];
-}

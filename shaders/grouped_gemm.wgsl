@@ -27,7 +27,6 @@ struct Params {
     tile: u32,
 }
 
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> tiles: array<u32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<storage, read> state: State;
@@ -36,10 +35,10 @@ var<immediate> params: Params;
 // Pairs of the tile.
 var<workgroup> pairs: array<u32, TOKENS>;
 
-// Index of the first element of x of a pair.
-fn x_first(place: u32) -> u32 {
+// Row of x of a pair.
+fn x_row(place: u32) -> u32 {
     let pair = pairs[place];
-    return select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
+    return select(pair / params.k, pair, params.per_expert != 0u);
 }
 
 fn put(row: u32, place: u32, sum: f32) {

@@ -1,6 +1,7 @@
 // Blocks of quantized weights: signed bytes, scales and minima. Each type defines `block(row, i)`
 // and the constant MINIMA: whether it has minima, which take additional work.
 
+#import blocks
 #import numbers
 #import product
 #import words

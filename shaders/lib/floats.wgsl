@@ -1,5 +1,6 @@
 // Products of float weights.
 
+#import blocks
 #import numbers
 
 // A block of x.

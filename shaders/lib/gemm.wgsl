@@ -13,9 +13,9 @@ const WG = 128u;
 const UNITS = 64u;
 const TOKENS = 64u;
 
-// Index of the first element of x of a token.
-fn x_first(token: u32) -> u32 {
-    return token * params.cols;
+// Row of x of a token.
+fn x_row(token: u32) -> u32 {
+    return token;
 }
 
 @compute @workgroup_size(WG)

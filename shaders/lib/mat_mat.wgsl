@@ -7,7 +7,7 @@
 
 #import lane
 #import quant
-#import x_tokens
+#import x_tile
 
 // One block of 64 rows of W.
 var<workgroup> w_tile: array<vec4<f32>, 512>;

@@ -5,6 +5,7 @@
 // unpacked: per row, first the words of columns 0 to 16 of all blocks, then those of columns 16 to
 // 32.
 
+#import blocks
 #import numbers
 #import words
 

@@ -1,18 +1,18 @@
-// X_BLOCKS blocks of x in workgroup memory.
+// One block of TOKENS tokens of x in workgroup memory. The kernel defines `x_row`: the row of x of a token.
 
 #import tile
+#import x4
 
-var<workgroup> x_tile: array<vec4<f32>, 8u * X_BLOCKS>;
+var<workgroup> x_tile: array<vec4<f32>, 8u * TOKENS>;
 
-fn x_numbers(at: u32) -> Numbers {
-    return Numbers(
-        x_tile[tile_at(at, 0u)],
-        x_tile[tile_at(at, 1u)],
-        x_tile[tile_at(at, 2u)],
-        x_tile[tile_at(at, 3u)],
-        x_tile[tile_at(at, 4u)],
-        x_tile[tile_at(at, 5u)],
-        x_tile[tile_at(at, 6u)],
-        x_tile[tile_at(at, 7u)],
-    );
+// Loads x with 64 lanes, eight per token.
+fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
+    for (var at = lane; at < 8u * TOKENS; at += 64u) {
+        let t = token + at / 8u;
+        var v = vec4(0.0);
+        if (t < live) {
+            v = x4(x_row(t), 8u * i + at % 8u);
+        }
+        x_tile[tile_at(at / 8u, at % 8u)] = v;
+    }
 }

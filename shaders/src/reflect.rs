@@ -141,13 +141,11 @@ fn rows(kernels: &[Reflected]) -> String {
     let mut lists: Vec<Vec<&str>> = Vec::new();
     let mut rows = String::new();
     for of_stem in kernels.chunk_by(|a, b| a.stem == b.stem) {
-        // Kernels with the same variant and tile size.
+        // Kernels with the same variant and tile size, those without a storage type apart.
         let mut groups: Vec<(&Reflected, Vec<&str>)> = Vec::new();
         for kernel in of_stem {
-            let key = (&kernel.variant, kernel.units, kernel.tokens);
-            let at = groups
-                .iter()
-                .position(|(k, _)| (&k.variant, k.units, k.tokens) == key);
+            let key = |k: &Reflected| (k.variant.clone(), k.dtype.is_some(), k.units, k.tokens);
+            let at = groups.iter().position(|(k, _)| key(k) == key(kernel));
             let at = at.unwrap_or_else(|| {
                 groups.push((kernel, Vec::new()));
                 groups.len() - 1

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+/// Storage type that kernel names omit where the word `-` of `shaders/dtypes` selects it.
+const UNNAMED: &str = "f32";
+
 /// Parses the file `shaders/dtypes`: one line per kernel that exists for several storage types. A
-/// word that names an earlier line expands to its list.
+/// word that names an earlier line expands to its list; `-` is f32 that kernel names omit.
 pub fn dtypes(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
     let mut lists: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
     let lines = text
@@ -11,7 +14,7 @@ pub fn dtypes(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
         .map(|l| l.split('#').next().unwrap_or_default());
     for (name, words) in lines.filter_map(|line| line.split_once(':')) {
         let list = words.split_whitespace().flat_map(|word| {
-            let one = || vec![Some(word.to_string())];
+            let one = || vec![(word != "-").then(|| word.to_string())];
             lists.get(word).cloned().unwrap_or_else(one)
         });
         let list = list.collect();
@@ -58,7 +61,7 @@ pub fn variants(text: &str) -> Vec<KernelVariant> {
 pub struct KernelSpec<'a> {
     /// Name of the operation and of its file.
     pub stem: &'a str,
-    /// Storage type, if the operation has kernels for several.
+    /// Storage type, if the kernel name has one.
     pub dtype: Option<&'a str>,
     /// Kernel variant; `None`: the default.
     pub variant: Option<&'a str>,
@@ -84,15 +87,15 @@ impl KernelSpec<'_> {
             .into_iter()
             .flat_map(|variant| variant.rsplit('+'));
         let of_variant = folders.map(move |folder| format!("lib/{folder}/{import}.wgsl"));
-        let dtype = self.dtype.map(|v| format!("lib/{import}/{v}.wgsl"));
+        let dtype = self.dtype.unwrap_or(UNNAMED);
         let plain = format!("lib/{import}.wgsl");
-        of_variant.chain([plain]).chain(dtype)
+        of_variant.chain([plain, format!("lib/{import}/{dtype}.wgsl")])
     }
 }
 
 /// Returns the text of a kernel. `#import a` includes the first existing file of `lib/<folder of
-/// the kernel variant>/a.wgsl`, `lib/a.wgsl` and `lib/a/<storage type>.wgsl`; each file is included
-/// once.
+/// the kernel variant>/a.wgsl`, `lib/a.wgsl` and `lib/a/<storage type>.wgsl` (f32 without one); each file is
+/// included once.
 ///
 /// # Errors
 ///

@@ -33,8 +33,9 @@ pub(crate) fn operations() -> Result<String> {
             })
             .collect();
         writeln!(page, "Operands: {}.", operands.join(", "))?;
-        let variants: Vec<_> = KernelId::dtypes(op).map(DType::name).collect();
-        if !variants.is_empty() {
+        let plain = KernelId::all(op, None, &[]).map(|_| "f32");
+        let variants: Vec<_> = plain.chain(KernelId::dtypes(op).map(DType::name)).collect();
+        if KernelId::dtypes(op).next().is_some() {
             writeln!(page, "\nStorage types: {}.", variants.join(", "))?;
         }
         page.push('\n');

@@ -45,8 +45,12 @@ pub enum KernelVariant {
     Subgroup,
     /// Tiled attention for many tokens; the head dimension is a multiple of 8 and at most 512.
     Tile,
+    /// Products of at most eight tokens that decode a weight once for all of them; subgroup reductions.
+    Few,
     /// Quantized products with activations in int8 blocks; subgroup reductions.
     Int8,
+    /// As `Few`, with activations in int8 blocks.
+    FewInt8,
     /// Products of many tokens on 8x8 cooperative matrices, f16 with f32 accumulation.
     Matrix8,
     /// Products of many tokens on 16x16 cooperative matrices, f16 with f32 accumulation.
@@ -58,14 +62,16 @@ impl KernelVariant {
     pub const ALL: &'static [Self] = &[
         Self::Subgroup,
         Self::Tile,
+        Self::Few,
         Self::Int8,
+        Self::FewInt8,
         Self::Matrix8,
         Self::Matrix16,
     ];
 
     /// Returns whether all products are in f32 on dequantized weights.
     pub fn exact(self) -> bool {
-        matches!(self, Self::Subgroup | Self::Tile)
+        matches!(self, Self::Subgroup | Self::Tile | Self::Few)
     }
 
     /// Returns the suffix in kernel names: the folder names joined by `+`.
@@ -73,7 +79,9 @@ impl KernelVariant {
         match self {
             Self::Subgroup => "subgroup",
             Self::Tile => "tile",
+            Self::Few => "subgroup+few",
             Self::Int8 => "subgroup+int8",
+            Self::FewInt8 => "subgroup+few+int8",
             Self::Matrix8 => "subgroup+matrix+of8",
             Self::Matrix16 => "subgroup+matrix+of16",
         }

@@ -63,6 +63,9 @@ dtypes! {
     Q5_1 = "q5_1", 32, 24, Some(7);
     /// 32 signed bytes, an f16 scale.
     Q8_0 = "q8_0", 32, 34, Some(8);
+    /// Activations of products on a GPU: 32 signed bytes, an f32 scale, scaled sums of both halves, 4 unused bytes; in planes
+    /// per row (`shaders/lib/put_block/q8_1.wgsl`).
+    Q8_1 = "q8_1", 32, 48, None;
     /// 256 2-bit codes; 4-bit scales and minima per 16.
     Q2K = "q2_k", 256, 84, Some(10);
     /// 256 3-bit codes; 6-bit scales per 16.

@@ -79,8 +79,7 @@ pub fn shaders(device: &Device) -> Result<()> {
     };
     for &op in Op::ALL {
         let variants = KernelId::dtypes(op).map(Some);
-        let one = KernelId::dtypes(op).next().is_none().then_some(None);
-        for variant in variants.chain(one) {
+        for variant in variants.chain([None]) {
             KernelId::all(op, variant, KernelVariant::ALL)
                 .try_for_each(|kernel| custom_source(device, folder, kernel).map(drop))?;
         }

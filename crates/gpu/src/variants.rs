@@ -18,7 +18,10 @@ const MATRIX_WORKGROUP_BYTES: u32 = 28 << 10;
 pub(super) fn features(variant: KernelVariant) -> wgpu::Features {
     match variant {
         KernelVariant::Tile => wgpu::Features::empty(),
-        KernelVariant::Subgroup | KernelVariant::Int8 => wgpu::Features::SUBGROUP,
+        KernelVariant::Subgroup
+        | KernelVariant::Few
+        | KernelVariant::Int8
+        | KernelVariant::FewInt8 => wgpu::Features::SUBGROUP,
         KernelVariant::Matrix8 | KernelVariant::Matrix16 => MATRIX,
     }
 }
@@ -41,7 +44,11 @@ pub(super) fn available(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Vec
     let supported = |variant: &KernelVariant| {
         has.contains(features(*variant))
             && match variant {
-                KernelVariant::Subgroup | KernelVariant::Tile | KernelVariant::Int8 => true,
+                KernelVariant::Subgroup
+                | KernelVariant::Tile
+                | KernelVariant::Few
+                | KernelVariant::Int8
+                | KernelVariant::FewInt8 => true,
                 // The use of cooperative matrices in custom shaders is unchecked.
                 KernelVariant::Matrix8 | KernelVariant::Matrix16
                     if options.shader_path.is_some() =>

@@ -1,8 +1,9 @@
 //! Planning: compiles a graph into a table for a device. Places
-//! experts on the CPU, splits weights that exceed the binding limit, assigns scratch buffers, selects
+//! experts on the CPU, splits weights that exceed the binding limit, converts activations to the types that kernels read, assigns scratch buffers, selects
 //! kernels and computes grids.
 
 pub mod builder;
+mod convert;
 #[cfg(test)]
 mod fixture;
 mod place;
@@ -27,6 +28,7 @@ pub fn compile(mut graph: Graph, profile: &Profile) -> Result<Table> {
         place::place(&mut graph, experts.layers)?;
     }
     split::split(&mut graph, profile)?;
+    convert::convert(&mut graph, profile)?;
     slots::assign_buffers(&mut graph);
     select::select(graph, profile)
 }

@@ -7,7 +7,12 @@ use tabla_core::error::{Result, bail};
 use tabla_core::op::list::Op;
 use tabla_core::op::params::attention;
 use tabla_core::op::table::FEW_TOKENS;
-use tabla_core::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, Table};
+use tabla_core::op::table::{
+    DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table, extent,
+};
+
+/// Tokens of a workgroup of the `few` variants; with more, weights would be read several times.
+const FEW_TILE: u32 = 8;
 
 /// Alignment of parameters in bytes.
 const PARAMS_ALIGN: usize = 16;
@@ -54,6 +59,7 @@ fn suits(variant: KernelVariant, node: &Node) -> bool {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
             p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
         }
+        (KernelVariant::Few | KernelVariant::FewInt8, _) => node.work[1] <= FEW_TILE,
         (KernelVariant::Matrix8 | KernelVariant::Matrix16, _) => node.work[1] > FEW_TOKENS,
         _ => true,
     }
@@ -61,7 +67,12 @@ fn suits(variant: KernelVariant, node: &Node) -> bool {
 
 /// Returns the tuned kernel for the problem size, if the device and the shape allow it, otherwise
 /// the kernel of the preferred variant. Kernels of the CPU have no variants.
-fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
+pub(super) fn kernel(
+    node: &Node,
+    slots: &[SlotInfo],
+    tokens: u32,
+    profile: &Profile,
+) -> Option<KernelId> {
     if node.place == Place::Host {
         return KernelId::all(node.op, node.dtype, &[]).next_back();
     }
@@ -71,9 +82,9 @@ fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
         .filter(|variant| suits(**variant, node));
     let variants: Vec<KernelVariant> = variants.copied().collect();
     let all = || KernelId::all(node.op, node.dtype, &variants);
-    let extent = table.extent(&node.slots);
+    let extent = extent(slots, &node.slots);
     // Tuning does not measure decode batches; they use the same variants as one token.
-    let measured = table.tokens == 1 || table.tokens > FEW_TOKENS;
+    let measured = tokens == 1 || tokens > FEW_TOKENS;
     let tuned = profile
         .tuned_kernels
         .iter()
@@ -84,7 +95,7 @@ fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
 }
 
 fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<DispatchCmd> {
-    let Some(kernel) = kernel(node, table, profile) else {
+    let Some(kernel) = kernel(node, &table.slots, table.tokens, profile) else {
         let dtype = node.dtype.map_or("", |v| v.name());
         bail!(
             Unsupported,

@@ -291,10 +291,27 @@ pub fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
         let small = words.map(|word| u16::try_from(word).expect("ids in cases are small"));
         return small.map(f32::from).collect();
     }
+    if dtype == DType::Q8_1 {
+        let rows = bytes.chunks_exact(bytes.len() / slot.rows as usize);
+        return rows.flat_map(q8_1_row).collect();
+    }
     let facts = dtype.facts();
     let mut row = vec![0.0; bytes.len() / facts.bytes * facts.block];
     tabla_quant::decode_row(dtype, bytes, &mut row);
     row
+}
+
+/// Returns the elements of a row of activations in q8_1: the first halves of all blocks, the second halves, then per block
+/// a scale and two sums.
+fn q8_1_row(bytes: &[u8]) -> Vec<f32> {
+    let blocks = bytes.len() / DType::Q8_1.facts().bytes;
+    let parts: Vec<&[u8; 16]> = bytes.as_chunks().0.iter().collect();
+    let block = |i: usize| {
+        let scale: f32 = bytemuck::pod_read_unaligned(&parts[2 * blocks + i][..4]);
+        let codes = parts[i].iter().chain(parts[blocks + i]);
+        codes.map(move |q| scale * f32::from(q.cast_signed()))
+    };
+    (0..blocks).flat_map(block).collect()
 }
 
 /// Returns the digits of a ternary matrix, row-major.

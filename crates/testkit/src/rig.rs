@@ -4,6 +4,7 @@ use crate::case::Case;
 use crate::fill::{Filling, Random, biases, digits, numbers, of_codes, row_of_codes, shuffled};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tabla_core::device::Profile;
 use tabla_core::dtype::DType;
@@ -13,7 +14,7 @@ use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::list::{Access, Op};
 use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, Sampler, State};
-use tabla_core::op::table::{BufferId, SlotInfo, Table};
+use tabla_core::op::table::{BufferId, DispatchCmd, SlotInfo, Table};
 use tabla_plan::builder::{Builder, Shape};
 use tabla_quant::Scales;
 
@@ -125,6 +126,12 @@ fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..slot.rows {
         match slot.dtype {
+            // Blocks of activations have numbers near 0 then.
+            DType::Q8_1 => {
+                let words = DType::Q8_1.bytes(slot.cols.into()).expect("whole blocks") / 4;
+                let row: Vec<u32> = (0..words).map(|_| random.word() % 50).collect();
+                bytes.extend_from_slice(bytemuck::cast_slice(&row));
+            }
             DType::U32 => {
                 let row: Vec<u32> = (0..slot.cols).map(|_| random.word() % 50).collect();
                 bytes.extend_from_slice(bytemuck::cast_slice(&row));
@@ -223,7 +230,44 @@ pub fn table(case: &Case, device: &Device) -> Table {
     let mut b = Builder::new(case, shape);
     (case.emit)(&mut b);
     let graph = b.finish().expect("cases fit their weights");
-    tabla_plan::compile(graph, &device.profile).expect("cases have kernels")
+    let mut table = tabla_plan::compile(graph, &device.profile).expect("cases have kernels");
+    separate(&mut table);
+    table
+}
+
+/// Gives every scratch slot memory of its own, so that all operands can be filled before a run.
+pub fn separate(table: &mut Table) {
+    for (i, slot) in (0..).zip(&mut table.slots) {
+        if matches!(slot.buffer, BufferId::Scratch(_)) {
+            slot.buffer = BufferId::Scratch(i);
+        }
+    }
+}
+
+/// Returns the first of the commands that compute operands of a command which cannot be random: tiles of experts, and
+/// converted activations.
+fn first_needed(table: &Table, at: usize) -> usize {
+    let needed = |cmd: &&DispatchCmd| matches!(cmd.kernel.op, Op::GroupByExpert | Op::Convert);
+    at - table.cmds[..at].iter().rev().take_while(needed).count()
+}
+
+/// Returns name, access and slot of the operands of some commands. In place of converted activations, those before the
+/// conversion.
+fn operands(table: &Table, cmds: Range<usize>) -> Vec<(&'static str, Access, SlotInfo)> {
+    let last = cmds.end - 1;
+    let mut all = Vec::new();
+    let mut is_converted = false;
+    for (i, cmd) in cmds.clone().zip(&table.cmds[cmds]) {
+        let is_conversion = i < last && cmd.kernel.op == Op::Convert;
+        for (slot, operand) in cmd.slots().iter().zip(cmd.kernel.op.operands()) {
+            if (is_conversion && operand.name == "y") || (is_converted && operand.name == "x") {
+                continue;
+            }
+            all.push((operand.name, operand.access, table.slot(*slot).clone()));
+        }
+        is_converted |= is_conversion;
+    }
+    all
 }
 
 /// Runs the command of `op` in a case; `set` may change the operands before.
@@ -232,13 +276,8 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
     let table = table(case, device);
     let at = table.cmds.iter().position(|c| c.kernel.op == op);
     let at = at.unwrap_or_else(|| panic!("{op:?} {}: the case does not emit it", case.name));
-    // Tiles cannot be random: also run the preceding GroupByExpert.
-    let first = at - usize::from(op == Op::GroupedGemm);
-    let cmds = table.cmds[first..=at].iter();
-    let operands = cmds.flat_map(|cmd| cmd.slots().iter().zip(cmd.kernel.op.operands()));
-    let operands: Vec<_> = operands
-        .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
-        .collect();
+    let first = first_needed(&table, at);
+    let operands = operands(&table, first..at + 1);
     let params = table.params(&table.cmds[at]).to_vec();
     let mut tensors = tensors(case);
     let freqs = table

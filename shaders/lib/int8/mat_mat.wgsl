@@ -1,13 +1,13 @@
 // Tile of W x with int8 products: 64 rows by TOKENS tokens per workgroup of WG = 2 TOKENS lanes,
 // one block of columns at a time.
 //
-// The first 64 lanes load W into workgroup memory, the last 64 load and round x; then each lane
+// The first 64 lanes load W into workgroup memory, the last TOKENS lanes load x; then each lane
 // multiplies 8 rows by 4 tokens. Each result is one running sum over the blocks in order, so it
 // does not depend on the other tokens of the tile.
 
 #import lane
 #import quant
-#import x_tokens
+#import x_block
 
 // One block of 64 rows of W, and of TOKENS tokens of x.
 var<workgroup> w_lo: array<vec4<u32>, 64>;
@@ -31,17 +31,19 @@ fn fetch_w(row: u32, i: u32, at: u32) {
     w_line[at] = vec4(w.scale, w.min);
 }
 
-// Rounds token `at` of the tile to int8.
-fn round_x(at: u32) {
-    let x = x_of(x_numbers(at));
-    x_lo[at] = x.lo;
-    x_hi[at] = x.hi;
-    x_line[at] = vec4(x.scale, x.sums, 0.0);
+// Loads block `i` of a token into row `at` of the tile.
+fn fetch_x(token: u32, live: u32, i: u32, at: u32) {
+    var v = X();
+    if (token < live) {
+        v = x_block(x_row(token), i);
+    }
+    x_lo[at] = v.lo;
+    x_hi[at] = v.hi;
+    x_line[at] = v.line;
 }
 
 fn x_at(at: u32) -> X {
-    let line = x_line[at];
-    return X(x_lo[at], x_hi[at], line.x, line.yz);
+    return X(x_lo[at], x_hi[at], x_line[at]);
 }
 
 struct Tokens {
@@ -80,14 +82,9 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
         if (lane.index < 64u) {
             fetch_w(row + lane.index, i, lane.index);
         }
-        if (lane.index >= WG - 64u) {
-            fetch_x(token, live, i, lane.index - (WG - 64u));
-        }
-        workgroupBarrier();
-        // Wraps around for lanes before the last 64.
-        let at = lane.index - (WG - 64u);
-        if (at < TOKENS) {
-            round_x(at);
+        if (lane.index >= WG - TOKENS) {
+            let at = lane.index - (WG - TOKENS);
+            fetch_x(token + at, live, i, at);
         }
         workgroupBarrier();
         if (busy) {

@@ -50,7 +50,7 @@ fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
         let t = token + at / 8u;
         var v = vec4(0.0);
         if (t < live) {
-            v = x4(x_first(t), 8u * i + at % 8u);
+            v = x4(x_row(t), 8u * i + at % 8u);
         }
         x_tile[PITCH * (at / 8u) + at % 8u] = vec4<f16>(X_SCALE * v);
     }

@@ -376,9 +376,10 @@ fn custom_shaders_override_built_in_ones() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let source = include_str!("../../../shaders/glu.wgsl");
+    let source = include_str!("../../../shaders/lib/glu/f32.wgsl");
+    std::fs::create_dir_all(folder.path().join("lib/glu")).unwrap();
     let open = |text: String| {
-        std::fs::write(folder.path().join("glu.wgsl"), text).unwrap();
+        std::fs::write(folder.path().join("lib/glu/f32.wgsl"), text).unwrap();
         let options = software().shader_path(folder.path().to_path_buf());
         gpu::open(&options).unwrap().expect("an adapter")
     };

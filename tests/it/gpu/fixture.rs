@@ -1,6 +1,7 @@
 //! Test fixture: a small table linked to the device, with access to its inputs and outputs.
 
 use half::{bf16, f16};
+use std::ops::Range;
 use std::sync::Arc;
 use tabla::device::Profile;
 use tabla::dtype::DType;
@@ -15,6 +16,7 @@ use tabla::plan;
 use tabla::plan::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::quant::Scales;
 use tabla_testkit::fill::{Filling, numbers, shuffled};
+use tabla_testkit::rig::separate;
 
 pub(super) struct Fixture {
     pub(super) executor: Box<dyn Executor>,
@@ -71,6 +73,17 @@ impl Tensors for TestWeights {
     }
 }
 
+fn compile(
+    weights: &TestWeights,
+    profile: &Profile,
+    shape: Shape,
+    emit: impl Fn(&mut Builder<'_>),
+) -> Table {
+    let mut builder = Builder::new(weights, shape);
+    emit(&mut builder);
+    plan::compile(builder.finish().unwrap(), profile).unwrap()
+}
+
 pub(super) fn shape(tokens: u32) -> Shape {
     Shape {
         name: "test",
@@ -102,12 +115,27 @@ impl Fixture {
         emit: impl Fn(&mut Builder<'_>),
     ) -> Self {
         let tensors = Arc::new(TestWeights(weights));
-        let mut builder = Builder::new(&*tensors, shape);
-        emit(&mut builder);
-        let table = plan::compile(builder.finish().unwrap(), profile).unwrap();
+        let mut table = compile(&tensors, profile, shape, emit);
+        separate(&mut table);
+        Self::link(device, shape, tensors, table)
+    }
+
+    /// As `new`, with the planned memory, which operands of several commands share.
+    pub(super) fn sharing(
+        device: &Device,
+        shape: Shape,
+        weights: Vec<Weight>,
+        emit: impl Fn(&mut Builder<'_>),
+    ) -> Self {
+        let tensors = Arc::new(TestWeights(weights));
+        let table = compile(&tensors, device.profile(), shape, emit);
+        Self::link(device, shape, tensors, table)
+    }
+
+    fn link(device: &Device, shape: Shape, tensors: Arc<TestWeights>, table: Table) -> Self {
         let program = Program {
             tables: Arc::new([table.clone()]),
-            tensors: tensors.clone(),
+            tensors,
         };
         let executor = gpu::link(device.clone(), program).unwrap();
         let own_pages = shuffled(&shape.pages, shape.sequences, "pages");
@@ -218,6 +246,20 @@ impl Fixture {
         self.executor.run(0, all.into(), 1).unwrap();
     }
 
+    /// Returns the range of the n-th command and of the conversion of its activations, if there is one.
+    pub(super) fn range(&self, n: usize) -> Range<usize> {
+        let is_conversion = |at: usize| self.table.cmds[at].kernel.op == Op::Convert;
+        let mut others = (0..self.table.cmds.len()).filter(|at| !is_conversion(*at));
+        let at = others.nth(n).expect("a command");
+        at - usize::from(at > 0 && is_conversion(at - 1))..at + 1
+    }
+
+    /// Runs the n-th command, not counting conversions of activations, which it runs too.
+    pub(super) fn run_nth(&mut self, n: usize) {
+        let range = self.range(n);
+        self.executor.run(0, range.into(), 1).unwrap();
+    }
+
     pub(super) fn run_op(&mut self, op: Op) {
         let at = self
             .table
@@ -225,7 +267,9 @@ impl Fixture {
             .iter()
             .position(|c| c.kernel.op == op)
             .unwrap();
-        self.executor.run(0, (at..at + 1).into(), 1).unwrap();
+        let converts = at > 0 && self.table.cmds[at - 1].kernel.op == Op::Convert;
+        let first = at - usize::from(converts);
+        self.executor.run(0, (first..at + 1).into(), 1).unwrap();
     }
 }
 

@@ -1,11 +1,14 @@
 //! Tests of the operations of a forward pass against their formulas in f64.
 
-use super::fixture::{Fixture, active_rows, assert_close, decode, floats, shape, weight, wide};
+use super::fixture::{
+    Fixture, active_rows, assert_close, decode, floats, integers, shape, weight, wide,
+};
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::functions::Activation;
-use tabla::op::operands::ACTIVATIONS;
+use tabla::op::list::Op;
+use tabla::op::operands::glu;
 use tabla::op::table::SlotInfo;
 
 /// A row of x that is not a multiple of 8, in memory that has NaN after it.
@@ -14,14 +17,14 @@ pub(super) fn gemv_tail(device: &Device) -> f64 {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for cols in [1, 4, 13, 31] {
             let w = weight("w", dtype, 3, cols);
-            let mut fixture = Fixture::new(device, shape(1), vec![w.clone()], |b| {
+            let mut fixture = Fixture::sharing(device, shape(1), vec![w.clone()], |b| {
                 let (old, w) = (b.input("old", 64), b.weight("w", 3, cols));
                 let (gate, up) = (b.input("gate", cols), b.input("up", cols));
                 b.glu(Activation::Silu, old, old);
                 let x = b.glu(Activation::Silu, gate, up);
                 b.mat("y", w, x);
             });
-            let x = fixture.table.cmds[2].slots()[ACTIVATIONS];
+            let x = fixture.table.cmds[1].slots()[glu::AT.y];
             assert_eq!(fixture.table.slot(x).cols, cols);
             let reused = |s: &&SlotInfo| s.buffer == fixture.table.slot(x).buffer && s.cols == 64;
             assert!(
@@ -98,6 +101,55 @@ pub(super) fn small(device: &Device) -> f64 {
     let rows = |x| w.chunks(cols as usize).map(move |w| row(x, w));
     let expected: Vec<f64> = x.chunks(cols as usize).flat_map(rows).collect();
     assert_close("small activations", &fixture.get("y"), &expected, 1e-2)
+}
+
+/// Activations that an operation stores in the type that the product reads: gates of powers of two per block, so that int8
+/// represents the activations exactly.
+pub(super) fn gated(device: &Device) -> f64 {
+    let (rows, cols) = (70, 96);
+    let w = weight("w", DType::Q8_0, rows, cols);
+    let w_f64 = decode(DType::Q8_0, &w.bytes);
+    let mut worst = 0.0;
+    for tokens in [1, 3, 40] {
+        let mut fixture = Fixture::new(device, shape(tokens), vec![w.clone()], |b| {
+            let (gate, up) = (b.input("gate", cols), b.input("up", cols));
+            let x = b.glu(Activation::Relu, gate, up);
+            let w = b.weight("w", rows, cols);
+            b.mat("y", w, x);
+        });
+        let ops: Vec<Op> = fixture.table.cmds.iter().map(|cmd| cmd.kernel.op).collect();
+        assert_eq!(ops.len(), 2, "{ops:?}");
+        let gate = (0..tokens * cols).map(|i| [0.5, 1.0, 2.0][(i / 32 % 3) as usize]);
+        let (gate, up) = (
+            gate.collect::<Vec<f32>>(),
+            integers(8, cols as usize, tokens as usize),
+        );
+        fixture.put("gate", &gate);
+        fixture.put("up", &up);
+        fixture.run();
+        let x: Vec<f64> = wide(&gate)
+            .iter()
+            .zip(wide(&up))
+            .map(|(g, u)| g * u)
+            .collect();
+        let dot = |x: &[f64], w: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>();
+        let rows = |x| w_f64.chunks(cols as usize).map(move |w| dot(x, w));
+        let expected: Vec<f64> = x.chunks(cols as usize).flat_map(rows).collect();
+        // Cooperative matrices round weights to f16.
+        let tolerance = if device
+            .profile()
+            .variants
+            .iter()
+            .any(|v| v.name().contains("matrix"))
+        {
+            1e-3
+        } else {
+            2e-6
+        };
+        worst =
+            assert_close("gated activations", &fixture.get("y"), &expected, tolerance).max(worst);
+    }
+    worst
 }
 
 /// NaN must propagate, and only in the rows that have it.

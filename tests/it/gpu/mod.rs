@@ -26,7 +26,7 @@ use attention::{attention, rope, rope_kv, self_attention};
 use bits::{bit_mat, bit_mat_add, bit_quantize};
 use executor::{burst, copies, no_active_rows, read_write, too_large};
 use experts::{attention_rows, batch_invariance, grouping, router_ties};
-use forward::{gemm_bits, gemv_tail, nan_stays, small, wide_grid};
+use forward::{gated, gemm_bits, gemv_tail, nan_stays, small, wide_grid};
 use operations::changed_operands;
 use samplers::{logprobs, mirostat_mu, odd_logits, orders, tails};
 use sampling::{advance, argmax, gumbel, min_p, penalize, rows, temper, top_k, top_p};
@@ -46,6 +46,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("changed operands", changed_operands),
     ("gemv next to NaN", gemv_tail),
     ("NaN", nan_stays),
+    ("gated activations", gated),
     ("gemm, same bits in any batch", gemm_bits),
     ("grids with a z dimension", wide_grid),
     ("bit_quantize", bit_quantize),
@@ -255,7 +256,7 @@ fn inexact_variants_match_f32_on_representable_activations() {
         .filter(|variant| !variant.exact());
     for variant in inexact {
         let options = software().variants(vec![variant]);
-        let Some(device) = devices(&options, 5).pop() else {
+        let Some(device) = devices(&options, 6).pop() else {
             return;
         };
         if device.profile().variants != [variant] {
@@ -264,8 +265,9 @@ fn inexact_variants_match_f32_on_representable_activations() {
             ));
             continue;
         }
-        let checks: [(&str, Check); 5] = [
+        let checks: [(&str, Check); 6] = [
             ("small activations", small),
+            ("gated activations", gated),
             types_check(types_with_variant),
             ("gemm, same bits in any batch", gemm_bits),
             ("experts", batch_invariance),

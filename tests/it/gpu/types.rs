@@ -175,15 +175,16 @@ fn product(
 ) -> f64 {
     let [rows, cols] = [m.weight.rows, m.weight.cols].map(|n| n as usize);
     let tokens = fixture.table.tokens as usize;
-    let adds = matches!(fixture.table.cmds[at].kernel.op, Op::GemvAdd | Op::GemmAdd);
+    let kernel = fixture.table.cmds[fixture.range(at).end - 1].kernel;
+    let adds = matches!(kernel.op, Op::GemvAdd | Op::GemmAdd);
     let before = if adds { f64::from(UNTOUCHED) } else { 0.0 };
     let x = integers(at as u64, cols, tokens);
     fixture.state(active_rows(alive), &[]);
     fixture.put(x_name, &x);
     fixture.put(y_name, &vec![UNTOUCHED; rows * tokens]);
-    fixture.executor.run(0, (at..at + 1).into(), 1).unwrap();
+    fixture.run_nth(at);
     let x = wide(&x[..cols * alive as usize]);
-    let w = kernel_weights(fixture, at, m);
+    let w = kernel_weights(kernel, m);
     let mut sums = Sums::default();
     for x in x.chunks(cols) {
         w.chunks(cols).for_each(|w| sums.push(before, w, x));
@@ -192,10 +193,10 @@ fn product(
     sums.check(&what, &fixture.get(y_name))
 }
 
-/// Returns the weights in the precision of command `at`: f16 for cooperative matrices. The activations
+/// Returns the weights in the precision of a kernel: f16 for cooperative matrices. The activations
 /// are exact in all variants.
-fn kernel_weights(fixture: &Fixture, at: usize, m: &Numbers) -> Vec<f64> {
-    let in_f16 = fixture.table.cmds[at].kernel.name().contains("matrix");
+fn kernel_weights(kernel: KernelId, m: &Numbers) -> Vec<f64> {
+    let in_f16 = kernel.name().contains("matrix");
     let round = |w: &f64| f16::from_f64(*w).to_f64();
     match in_f16 {
         true => m.decoded.iter().map(round).collect(),
@@ -253,7 +254,10 @@ fn of_experts(device: &Device, m: &Numbers) -> f64 {
     fixture.put("y", &vec![UNTOUCHED; (tokens * k * EXPERT_ROWS) as usize]);
     fixture.run_op(Op::GroupByExpert);
     fixture.run_op(Op::GroupedGemm);
-    let (x, w) = (wide(&x), kernel_weights(&fixture, 2, m));
+    let (x, w) = (
+        wide(&x),
+        kernel_weights(fixture.table.cmds.last().unwrap().kernel, m),
+    );
     let mut sums = Sums::default();
     for (pair, &id) in ids[..(alive * k) as usize].iter().enumerate() {
         let x = &x[pair / k as usize * cols as usize..][..cols as usize];

@@ -36,6 +36,8 @@ macro_rules! for_each_op {
             Gemm = gemm(w: read, x: read, y: write, state: read);
             /// `y[t, r] += W[r, :] . x[t, :]`
             GemmAdd = gemm_add(w: read, x: read, y: update, state: read);
+            /// `y[t, g, :] = x[t, g, :]` in another storage type, in blocks of 32
+            Convert = convert(x: read, y: write, state: read);
             /// `q[t, i] = round(x[t, i] 127 / m)` in int8, `d[t] = m / 127`, `m = max(1e-5, max
             /// |x[t, :]|)`
             BitQuantize = bit_quantize(x: read, q: write, d: write, state: read);

@@ -414,6 +414,18 @@ pub struct Params {
     pub ring: u32,
 }
 }
+/// Parameters of `convert`.
+pub mod convert {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub groups: u32,
+    pub cols: u32,
+}
+}
 /// Parameters of `delta_gates`.
 pub mod delta_gates {
     use bytemuck::{Pod, Zeroable};
@@ -1203,39 +1215,45 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Combine, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Concat, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::ConvTail, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
+    Kernels { op: Op::Convert, variant: None, dtypes: TYPES_3, units: 256, tokens: 1 },
     Kernels { op: Op::DeltaGates, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
     Kernels { op: Op::DeltaNet, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Dry, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::DynamicTemper, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Edit, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
-    Kernels { op: Op::Embed, variant: None, dtypes: TYPES_3, units: 2048, tokens: 1 },
-    Kernels { op: Op::EmbedAdd, variant: None, dtypes: TYPES_3, units: 2048, tokens: 1 },
-    Kernels { op: Op::Experts, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::Experts, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::Experts, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::Embed, variant: None, dtypes: TYPES_4, units: 2048, tokens: 1 },
+    Kernels { op: Op::EmbedAdd, variant: None, dtypes: TYPES_4, units: 2048, tokens: 1 },
+    Kernels { op: Op::Experts, variant: None, dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::Experts, variant: Some("subgroup"), dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::Experts, variant: Some("subgroup+int8"), dtypes: TYPES_5, units: 4, tokens: 1 },
     Kernels { op: Op::GaussianTopK, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
-    Kernels { op: Op::Gemm, variant: None, dtypes: TYPES_3, units: 64, tokens: 64 },
-    Kernels { op: Op::Gemm, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 64, tokens: 64 },
-    Kernels { op: Op::Gemm, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_5, units: 64, tokens: 64 },
-    Kernels { op: Op::Gemm, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_5, units: 64, tokens: 64 },
-    Kernels { op: Op::GemmAdd, variant: None, dtypes: TYPES_3, units: 64, tokens: 64 },
-    Kernels { op: Op::GemmAdd, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 64, tokens: 64 },
-    Kernels { op: Op::GemmAdd, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_5, units: 64, tokens: 64 },
-    Kernels { op: Op::GemmAdd, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_5, units: 64, tokens: 64 },
-    Kernels { op: Op::Gemv, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::Gemv, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::Gemv, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvAdd, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvAdd, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
-    Kernels { op: Op::GemvAdd, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::Gemm, variant: None, dtypes: TYPES_4, units: 64, tokens: 64 },
+    Kernels { op: Op::Gemm, variant: Some("subgroup+few"), dtypes: TYPES_4, units: 4, tokens: 8 },
+    Kernels { op: Op::Gemm, variant: Some("subgroup+int8"), dtypes: TYPES_5, units: 64, tokens: 64 },
+    Kernels { op: Op::Gemm, variant: Some("subgroup+few+int8"), dtypes: TYPES_5, units: 4, tokens: 8 },
+    Kernels { op: Op::Gemm, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_6, units: 64, tokens: 64 },
+    Kernels { op: Op::Gemm, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_6, units: 64, tokens: 64 },
+    Kernels { op: Op::GemmAdd, variant: None, dtypes: TYPES_4, units: 64, tokens: 64 },
+    Kernels { op: Op::GemmAdd, variant: Some("subgroup+few"), dtypes: TYPES_4, units: 4, tokens: 8 },
+    Kernels { op: Op::GemmAdd, variant: Some("subgroup+int8"), dtypes: TYPES_5, units: 64, tokens: 64 },
+    Kernels { op: Op::GemmAdd, variant: Some("subgroup+few+int8"), dtypes: TYPES_5, units: 4, tokens: 8 },
+    Kernels { op: Op::GemmAdd, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_6, units: 64, tokens: 64 },
+    Kernels { op: Op::GemmAdd, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_6, units: 64, tokens: 64 },
+    Kernels { op: Op::Gemv, variant: None, dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::Gemv, variant: Some("subgroup"), dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::Gemv, variant: Some("subgroup+int8"), dtypes: TYPES_5, units: 4, tokens: 1 },
+    Kernels { op: Op::GemvAdd, variant: None, dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::GemvAdd, variant: Some("subgroup"), dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::GemvAdd, variant: Some("subgroup+int8"), dtypes: TYPES_5, units: 4, tokens: 1 },
     Kernels { op: Op::Glu, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::Glu, variant: None, dtypes: TYPES_7, units: 256, tokens: 1 },
     Kernels { op: Op::GluClamped, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::GluHalves, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::GroupByExpert, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
-    Kernels { op: Op::GroupedGemm, variant: None, dtypes: TYPES_3, units: 64, tokens: 32 },
-    Kernels { op: Op::GroupedGemm, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 64, tokens: 32 },
-    Kernels { op: Op::GroupedGemm, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_5, units: 64, tokens: 32 },
-    Kernels { op: Op::GroupedGemm, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_5, units: 64, tokens: 32 },
+    Kernels { op: Op::GroupedGemm, variant: None, dtypes: TYPES_4, units: 64, tokens: 32 },
+    Kernels { op: Op::GroupedGemm, variant: Some("subgroup+int8"), dtypes: TYPES_5, units: 64, tokens: 32 },
+    Kernels { op: Op::GroupedGemm, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_6, units: 64, tokens: 32 },
+    Kernels { op: Op::GroupedGemm, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_6, units: 64, tokens: 32 },
     Kernels { op: Op::Gumbel, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::HeadIds, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
     Kernels { op: Op::LastRow, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
@@ -1286,9 +1304,11 @@ pub static KERNELS: &[Kernels] = &[
 const TYPES_0: &[&str] = &[];
 const TYPES_1: &[&str] = &["f32", "f16", "q8_0"];
 const TYPES_2: &[&str] = &["i2_s", "tq1_0", "tq2_0", "ternary"];
-const TYPES_3: &[&str] = &["f32", "f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
-const TYPES_4: &[&str] = &["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
-const TYPES_5: &[&str] = &["f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
+const TYPES_3: &[&str] = &["f32", "q8_1"];
+const TYPES_4: &[&str] = &["f32", "f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
+const TYPES_5: &[&str] = &["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
+const TYPES_6: &[&str] = &["f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
+const TYPES_7: &[&str] = &["q8_1"];
 /// Returns the size of the parameters of an operation in bytes.
 #[expect(clippy::too_many_lines, reason = "a table of operations")]
 pub fn bytes(op: Op) -> usize {
@@ -1316,6 +1336,7 @@ pub fn bytes(op: Op) -> usize {
         Op::Combine => size_of::<combine::Params>(),
         Op::Concat => size_of::<concat::Params>(),
         Op::ConvTail => size_of::<conv_tail::Params>(),
+        Op::Convert => size_of::<convert::Params>(),
         Op::DeltaGates => size_of::<delta_gates::Params>(),
         Op::DeltaNet => size_of::<delta_net::Params>(),
         Op::Dry => size_of::<dry::Params>(),

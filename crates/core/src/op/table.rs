@@ -294,14 +294,7 @@ impl Table {
 
     /// Returns the problem size of a command with these operands.
     pub fn extent(&self, slots: &[Slot]) -> ProblemSize {
-        let is_weight = |info: &&SlotInfo| matches!(info.buffer, BufferId::Weight(..));
-        let infos = || slots.iter().map(|slot| self.slot(*slot));
-        let x = infos().find(|info| !is_weight(info));
-        let weight = infos().find(is_weight).map(|w| [w.rows, w.cols]);
-        ProblemSize {
-            shape: weight.unwrap_or([1, x.map_or(0, |x| x.cols)]),
-            multiple_tokens: x.is_some_and(|x| x.rows > 1),
-        }
+        extent(&self.slots, slots)
     }
 
     /// Returns the layer of a command; commands before the first layer belong to it. `None` after
@@ -315,6 +308,18 @@ impl Table {
         let buffers = buffers(std::slice::from_ref(self)).into_values();
         let scratch = buffers.filter(|slot| matches!(slot.buffer, BufferId::Scratch(_)));
         scratch.map(SlotInfo::bytes).sum()
+    }
+}
+
+/// Returns the problem size of a command with these operands among all slots.
+pub fn extent(all: &[SlotInfo], slots: &[Slot]) -> ProblemSize {
+    let is_weight = |info: &&SlotInfo| matches!(info.buffer, BufferId::Weight(..));
+    let infos = || slots.iter().map(|slot| &all[usize::from(slot.0)]);
+    let x = infos().find(|info| !is_weight(info));
+    let weight = infos().find(is_weight).map(|w| [w.rows, w.cols]);
+    ProblemSize {
+        shape: weight.unwrap_or([1, x.map_or(0, |x| x.cols)]),
+        multiple_tokens: x.is_some_and(|x| x.rows > 1),
     }
 }
 

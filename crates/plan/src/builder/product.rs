@@ -2,6 +2,7 @@
 
 use super::base::Builder;
 use super::operand::{W, X};
+use tabla_core::dtype::DType;
 use tabla_core::op::list::Op;
 use tabla_core::op::params;
 use tabla_core::op::table::Slot;
@@ -17,6 +18,27 @@ impl Builder<'_> {
     /// Emits `y += W x` for all tokens.
     pub fn mat_add(&mut self, w: W, x: X, y: X) {
         self.mat_into(w, x, y.slot, [Op::GemvAdd, Op::GemmAdd, Op::BitMatAdd]);
+    }
+
+    /// Emits the conversion of `x` to the storage type that a kernel reads, for tests of single operations: planning
+    /// inserts it before products.
+    pub fn convert(&mut self, name: &str, x: X, dtype: DType) -> X {
+        let cols = x.cols.next_multiple_of(32);
+        let slot = self.scratch_of(dtype, name, [x.tokens, cols]);
+        let params = params::convert::Params {
+            tokens: x.tokens,
+            groups: 1,
+            cols: x.cols,
+        };
+        let slots = [x.slot, slot, self.state];
+        self.emit(
+            Op::Convert,
+            Some(dtype),
+            &slots,
+            &params,
+            [cols / 32, x.tokens],
+        );
+        X { slot, cols, ..x }
     }
 
     /// Emits a matrix-vector product for one token, a matrix-matrix product for more; ternary

@@ -50,6 +50,54 @@ macro_rules! mat_cases {
     };
 }
 
+macro_rules! convert_cases {
+    ($(($name:literal, $dtype:ident, $tokens:literal, $live:literal, $cols:literal)),+) => {
+        &[$(Case::new(concat!($name, " ", stringify!($dtype)), $tokens, $live, |b| {
+            let x = b.input("x", $cols);
+            b.convert("y", x, DType::$dtype);
+        })),+]
+    };
+}
+
+impl Tested for kind::Convert {
+    /// Whole and partial blocks, rows that begin within a vector.
+    const CASES: &'static [Case] = convert_cases!(
+        ("one", F32, 1, 1, 1),
+        ("primes", F32, 5, 3, 37),
+        ("vectors", F32, 3, 2, 132),
+        ("one", Q8_1, 1, 1, 1),
+        ("primes", Q8_1, 5, 3, 37),
+        ("vectors", Q8_1, 3, 2, 132),
+        ("blocks", Q8_1, 7, 6, 96),
+        ("several workgroups", Q8_1, 2, 2, 4128)
+    );
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        let (x, mut y) = (o.numbers("x"), o.numbers("y"));
+        let [cols, padded] = ["x", "y"].map(|name| o.slots[name].cols as usize);
+        let is_rounded = o.slots["y"].dtype == DType::Q8_1;
+        for (x, y) in x.chunks(cols).zip(y.chunks_mut(padded)).take(live) {
+            y.fill(0.0);
+            y[..cols].copy_from_slice(x);
+            if is_rounded {
+                y.chunks_mut(32).for_each(round_block);
+            }
+        }
+        vec![("y", y)]
+    }
+}
+
+/// Rounds a block to multiples of 1/127 of its largest magnitude, in f32, since the rounding of ties depends on it.
+fn round_block(block: &mut [f32]) {
+    let largest = block.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    if largest > 0.0 {
+        let q = |x: f32| (x * (127.0 / largest)).round_ties_even();
+        block
+            .iter_mut()
+            .for_each(|x| *x = q(*x) * (largest / 127.0));
+    }
+}
+
 impl Tested for kind::Gemv {
     /// Odd shapes in all storage types.
     const CASES: &'static [Case] = mat_cases!(1, 1, gemv_emit);

@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod activation;
+pub(crate) mod convert;
 pub(crate) mod embed;
 pub(crate) mod embed_add;
 pub(crate) mod loops;
