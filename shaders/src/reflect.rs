@@ -3,11 +3,10 @@
 //!
 //! An invalid shader panics with the message and line from naga.
 
-use crate::source::{KernelSpec, KernelVariant, dtypes, expand, variants};
+use crate::source::{KernelSpec, dtypes, expand, kernel_specs, variants};
 use crate::{SOURCES, source};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, Expression, Literal, Module, ScalarKind, StorageAccess, TypeInner};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Path of the generated file, relative to the repository root.
@@ -56,15 +55,8 @@ pub fn kernels() -> Vec<Reflected> {
         .iter()
         .filter_map(|(name, _)| name.strip_suffix(".wgsl"))
         .filter(|name| !name.contains('/'));
-    let mut all = Vec::new();
-    for stem in stems {
-        let of_stem = dtypes.get(stem).cloned().unwrap_or_else(|| vec![None]);
-        for dtype in of_stem.iter().map(Option::as_deref) {
-            let kernels = kernels_of(stem, dtype, &dtypes, &variants);
-            all.extend(kernels.map(reflected));
-        }
-    }
-    all
+    let specs = kernel_specs(stems, &dtypes, &variants);
+    specs.into_iter().map(reflected).collect()
 }
 
 fn reflected(kernel: KernelSpec<'_>) -> Reflected {
@@ -192,30 +184,6 @@ fn rows(kernels: &[Reflected]) -> String {
 fn camel(stem: &str) -> String {
     let upper = |word: &str| word[..1].to_uppercase() + &word[1..];
     stem.split('_').map(upper).collect()
-}
-
-/// Returns the default kernel of a stem for a storage type, then its kernel variants.
-fn kernels_of<'a>(
-    stem: &'a str,
-    dtype: Option<&'a str>,
-    dtypes: &'a BTreeMap<String, Vec<Option<String>>>,
-    variants: &'a [KernelVariant],
-) -> impl Iterator<Item = KernelSpec<'a>> {
-    let listed = move |list: &String| dtypes[list].iter().any(|v| v.as_deref() == dtype);
-    let has = move |variant: &&KernelVariant| {
-        variant.stems.iter().any(|s| s == stem) && variant.list.as_ref().is_none_or(listed)
-    };
-    let names = variants
-        .iter()
-        .filter(has)
-        .map(|variant| Some(variant.name.as_str()));
-    std::iter::once(None)
-        .chain(names)
-        .map(move |variant| KernelSpec {
-            stem,
-            dtype,
-            variant,
-        })
 }
 
 fn validate(name: &str, text: &str) -> Module {

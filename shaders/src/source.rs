@@ -93,6 +93,36 @@ impl KernelSpec<'_> {
     }
 }
 
+/// Returns the kernels of operations: for each storage type the default kernel, then its kernel
+/// variants.
+pub fn kernel_specs<'a>(
+    stems: impl IntoIterator<Item = &'a str>,
+    dtypes: &'a BTreeMap<String, Vec<Option<String>>>,
+    variants: &'a [KernelVariant],
+) -> Vec<KernelSpec<'a>> {
+    let mut specs = Vec::new();
+    for stem in stems {
+        let of_stem = dtypes.get(stem).map_or(&[None][..], Vec::as_slice);
+        for dtype in of_stem.iter().map(Option::as_deref) {
+            let listed = |list: &String| dtypes[list].iter().any(|v| v.as_deref() == dtype);
+            let has = |variant: &&KernelVariant| {
+                variant.stems.iter().any(|s| s == stem) && variant.list.as_ref().is_none_or(listed)
+            };
+            let names = variants.iter().filter(has).map(|v| Some(v.name.as_str()));
+            specs.extend(
+                std::iter::once(None)
+                    .chain(names)
+                    .map(|variant| KernelSpec {
+                        stem,
+                        dtype,
+                        variant,
+                    }),
+            );
+        }
+    }
+    specs
+}
+
 /// Returns the text of a kernel. `#import a` includes the first existing file of `lib/<folder of
 /// the kernel variant>/a.wgsl`, `lib/a.wgsl` and `lib/a/<storage type>.wgsl` (f32 without one); each file is
 /// included once.

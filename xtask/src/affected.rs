@@ -49,6 +49,7 @@ const RULES: &[Rule] = &[
         &["formats::", "checkpoints::"],
     ),
     rule("crates/gpu/", &["tabla-gpu"], &["gpu::", "tables::"]),
+    rule("crates/gpu-stats/", &["tabla-gpu-stats"], &[]),
     rule("crates/json-schema/", &[], &["grammar::", "structure::"]),
     rule(
         "crates/load/",
@@ -88,7 +89,11 @@ const RULES: &[Rule] = &[
         &["tabla", "tabla-capi", "tabla-cli", "tabla-server", "xtask"],
         &["sampling::"],
     ),
-    rule("shaders/", &["tabla-shaders"], &["gpu::", "tables::"]),
+    rule(
+        "shaders/",
+        &["tabla-shaders", "tabla-gpu-stats"],
+        &["gpu::", "tables::"],
+    ),
     rule("src/", &["tabla"], &[]),
     rule(
         "src/decode/",

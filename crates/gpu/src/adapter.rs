@@ -236,9 +236,7 @@ fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
     let limits = limits(adapter, options);
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("tabla"),
-        required_features: variants
-            .iter()
-            .fold(FEATURES, |all, v| all | variants::features(*v))
+        required_features: required_features(&variants)
             .union(timestamps(adapter, options))
             .union(pipeline_cache(adapter, options)),
         experimental_features: variants::experimental(&variants),
@@ -286,6 +284,19 @@ fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
         poll_lock: Arc::default(),
         queue_lock: Arc::default(),
     })
+}
+
+/// Returns the features that the kernels of these variants require.
+fn required_features(variants: &[KernelVariant]) -> wgpu::Features {
+    let features = variants.iter().map(|v| variants::features(*v));
+    features.fold(FEATURES, wgpu::Features::union)
+}
+
+/// Returns the kernel variants that an adapter supports, and the features that [`open`] requests for them.
+pub fn requested_features(adapter: &wgpu::Adapter) -> (Vec<KernelVariant>, wgpu::Features) {
+    let variants = variants::available(adapter, &DeviceOptions::default());
+    let features = required_features(&variants);
+    (variants, features)
 }
 
 /// Returns the features for timing commands, or none if unsupported or disabled.

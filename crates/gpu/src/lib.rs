@@ -43,3 +43,16 @@ pub use memory::planned_bytes;
 pub use options::DeviceOptions;
 pub use pipelines::shaders;
 pub use probe::Probe;
+
+/// What recorded replay compiles kernels with, for developer tools that compile without executing.
+#[cfg(any(
+    windows,
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd"
+))]
+#[doc(hidden)]
+pub mod compilation {
+    pub use super::adapter::requested_features;
+    pub use super::recorded::spirv::{compile_built_in, options_of};
+}

@@ -11,7 +11,7 @@ mod kernels;
 mod link;
 mod record;
 mod ring;
-mod spirv;
+pub(super) mod spirv;
 
 use super::arena::Arena;
 use super::device::Device;

@@ -4,7 +4,7 @@
 use super::context::{Context, hal};
 use crate::pipelines::KernelSource;
 use ash::{ext, khr, vk};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use tabla_core::error::Result;
 use wgpu::Features;
 use wgpu::naga::back::spv::{
@@ -56,13 +56,17 @@ struct DeviceFeatures {
 }
 
 impl DeviceFeatures {
-    fn query(device: &wgpu::Device) -> Result<Self> {
-        let hal = hal(device)?;
-        let instance = hal.shared_instance().raw_instance();
-        let physical = hal.raw_physical_device();
+    /// # Safety
+    ///
+    /// The physical device must belong to the instance and support Vulkan 1.1.
+    unsafe fn query(
+        instance: &ash::Instance,
+        physical: vk::PhysicalDevice,
+        extensions: &[&'static CStr],
+    ) -> Self {
         // SAFETY: the physical device belongs to this instance.
         let version = unsafe { instance.get_physical_device_properties(physical) }.api_version;
-        let has = |extension| hal.enabled_device_extensions().contains(&extension);
+        let has = |extension| extensions.contains(&extension);
         let mut robust = vk::PhysicalDeviceRobustness2FeaturesEXT::default();
         let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
         let mut small = vk::PhysicalDeviceShaderFloat16Int8Features::default();
@@ -85,19 +89,39 @@ impl DeviceFeatures {
         if small.shader_int8 == vk::TRUE {
             capabilities.push(Capability::Int8);
         }
-        Ok(Self {
+        Self {
             version,
             robust: robust.robust_buffer_access2 == vk::TRUE,
             capabilities,
-        })
+        }
     }
 }
 
-/// Returns the SPIR-V options for this device. Workgroup memory is not zero-initialized, because
-/// the shaders write it before they read it.
+/// Returns the SPIR-V options for this device.
 pub(super) fn options(context: &Context) -> Result<Options<'static>> {
     let device = &context.device.wgpu;
-    let (implicit, features) = (DeviceFeatures::query(device)?, device.features());
+    let hal = hal(device)?;
+    let instance = hal.shared_instance().raw_instance();
+    let physical = hal.raw_physical_device();
+    let extensions = hal.enabled_device_extensions();
+    // SAFETY: the physical device belongs to this instance; `check_support` requires 1.1.
+    Ok(unsafe { options_of(instance, physical, extensions, device.features()) })
+}
+
+/// Returns the SPIR-V options for a device with these extensions and features. Workgroup memory is
+/// not zero-initialized, because the shaders write it before they read it.
+///
+/// # Safety
+///
+/// The physical device must belong to the instance and support Vulkan 1.1 and the extensions.
+pub unsafe fn options_of(
+    instance: &ash::Instance,
+    physical: vk::PhysicalDevice,
+    extensions: &[&'static CStr],
+    features: Features,
+) -> Options<'static> {
+    // SAFETY: the requirements are those of this function.
+    let implicit = unsafe { DeviceFeatures::query(instance, physical, extensions) };
     let enabled = CAPABILITIES.iter().filter(|(f, _)| features.contains(*f));
     let enabled = enabled.flat_map(|(_, list)| *list).copied();
     let buffer = if implicit.robust {
@@ -105,7 +129,7 @@ pub(super) fn options(context: &Context) -> Result<Options<'static>> {
     } else {
         BoundsCheckPolicy::Restrict
     };
-    Ok(Options {
+    Options {
         lang_version: match implicit.version {
             ..vk::API_VERSION_1_2 => (1, 3),
             vk::API_VERSION_1_2..vk::API_VERSION_1_3 => (1, 5),
@@ -121,7 +145,20 @@ pub(super) fn options(context: &Context) -> Result<Options<'static>> {
         zero_initialize_workgroup_memory: ZeroInitializeWorkgroupMemoryMode::None,
         use_storage_input_output_16: false,
         ..Options::default()
-    })
+    }
+}
+
+/// Compiles the text of a built-in kernel to SPIR-V; returns the words and the name of the entry point.
+///
+/// # Errors
+///
+/// The message of naga.
+pub fn compile_built_in(
+    wgsl: String,
+    options: &Options<'_>,
+) -> std::result::Result<(Vec<u32>, CString), String> {
+    let built_in = true;
+    compile(&KernelSource { wgsl, built_in }, options)
 }
 
 /// Compiles a kernel to SPIR-V; returns the words and the name of the entry point.

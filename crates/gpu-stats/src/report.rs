@@ -1,0 +1,251 @@
+//! Compiles the kernels that the options select, and reports their figures.
+
+use crate::budget::Budgets;
+use crate::cards::Card;
+use crate::compiler::{Compiled, Compiler};
+use crate::isa::{Class, Machine, parse};
+use crate::kernels::{Kernel, Shaders, matches};
+use crate::loops::total;
+use crate::options::{Flag, Options};
+use crate::roofline::{Product, roofline};
+use crate::row::{Row, compared, parsed, saved, table};
+use crate::workload::{self, Workload, preferred};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use tabla_core::device::KernelVariant;
+
+const BUDGETS: &str = include_str!("../../../shaders/budgets.toml");
+const WORKLOADS: &str = include_str!("../workloads.toml");
+
+/// Statistics of Mesa and their columns. Some names differ between versions in case alone; spills are
+/// a sum.
+const STATISTICS: [(&str, &str); 10] = [
+    ("vgprs", "vgprs"),
+    ("sgprs", "sgprs"),
+    ("spilled sgprs", "spills"),
+    ("spilled vgprs", "spills"),
+    ("scratch size", "scratch_bytes"),
+    ("lds size", "workgroup_bytes"),
+    ("subgroups per simd", "waves"),
+    ("instructions", "instructions"),
+    ("latency", "latency"),
+    ("inverse throughput", "inverse_throughput"),
+];
+
+/// The kernels that the device supports, and what is known about them.
+struct Session {
+    /// Number of all kernels.
+    count: usize,
+    /// Kernels that the device supports.
+    kernels: Vec<Kernel>,
+    /// Names of its kernel variants, the preferred last.
+    preference: Vec<String>,
+    budgets: Budgets,
+    workloads: Vec<Workload>,
+}
+
+/// Runs the program in a process whose driver is a null device.
+///
+/// # Errors
+///
+/// A file, the driver, a kernel that does not compile, or kernels over their budgets.
+pub(crate) fn run(
+    options: &Options,
+    adapter: wgpu::Adapter,
+    print: &dyn Fn(&str),
+) -> Result<(), String> {
+    let compiler = Compiler::new(adapter)?;
+    let session = Session::new(options, &compiler)?;
+    let selected = session.selected(options);
+    print(&format!(
+        "{}: {} of {} kernels; not supported: {}\n",
+        compiler.name,
+        selected.len(),
+        session.count,
+        session.count - session.kernels.len()
+    ));
+    let compiled = compile_all(&compiler, &selected);
+    let mut rows = Vec::new();
+    for (kernel, compiled) in selected.iter().zip(compiled) {
+        let compiled = compiled.map_err(|e| format!("{}: {e}", kernel.name))?;
+        if options.has(Flag::Assembly) {
+            print(&format!("{}\n{}\n", kernel.name, compiled.assembly));
+        }
+        let row = figures(kernel, &compiled, &options.family);
+        rows.push(row.map_err(|e| format!("{}: {e}", kernel.name))?);
+    }
+    if let Some(file) = &options.save {
+        std::fs::write(file, saved(&rows)).map_err(|e| format!("{}: {e}", file.display()))?;
+    }
+    match &options.compare {
+        Some(file) => print(&compared(&parsed(&read(file)?)?, &rows)),
+        None if options.has(Flag::Check) => {}
+        None => print(&table(&rows)),
+    }
+    session.print_workloads(&rows, print);
+    match options.has(Flag::Check) {
+        true => session.check(&rows, print),
+        false => Ok(()),
+    }
+}
+
+impl Session {
+    fn new(options: &Options, compiler: &Compiler) -> Result<Self, String> {
+        let budgets = match &options.shaders {
+            Shaders::Embedded => BUDGETS.to_string(),
+            Shaders::Folder(folder) => read(&folder.join("budgets.toml"))?,
+        };
+        let mut kernels = options.shaders.kernels()?;
+        let mut preference = options.shaders.variants();
+        let count = kernels.len();
+        let supported = |name: &String| {
+            let known = KernelVariant::ALL.iter().find(|v| v.name() == name);
+            known.is_none_or(|variant| compiler.variants.contains(variant))
+        };
+        preference.retain(supported);
+        kernels.retain(|kernel| kernel.variant.as_ref().is_none_or(supported));
+        Ok(Self {
+            count,
+            kernels,
+            preference,
+            budgets: Budgets::parse(&budgets)?,
+            workloads: workload::parse(WORKLOADS)?,
+        })
+    }
+
+    /// Returns the kernels that the options select.
+    fn selected(&self, options: &Options) -> Vec<&Kernel> {
+        let is_tested = |kernel: &Kernel| {
+            let dtype = kernel.dtype.as_ref();
+            dtype.is_none_or(|dtype| self.budgets.tested_types.contains(dtype))
+        };
+        let is_selected = |kernel: &&Kernel| {
+            let names = [kernel.stem.as_str(), kernel.name.as_str()];
+            let mut patterns = options.patterns.iter();
+            (options.patterns.is_empty() || patterns.any(|pattern| matches(pattern, names)))
+                && (!options.has(Flag::Representative) || is_tested(kernel))
+        };
+        self.kernels.iter().filter(is_selected).collect()
+    }
+
+    /// Returns the row of a kernel of a workload.
+    fn find<'a>(&self, name: &str, rows: &'a [Row]) -> Option<&'a Row> {
+        let kernel = preferred(name, &self.kernels, &self.preference)?;
+        rows.iter().find(|row| row.name == kernel.name)
+    }
+
+    /// Prints the workloads whose kernels were all compiled.
+    fn print_workloads(&self, rows: &[Row], print: &dyn Fn(&str)) {
+        let find = |name: &str| self.find(name, rows);
+        let is_complete = |w: &&Workload| w.names().all(|name| find(name).is_some());
+        for workload in self.workloads.iter().filter(is_complete) {
+            print(&format!("\n{}", workload.report(&find)));
+        }
+    }
+
+    /// Compares rows with the budgets.
+    fn check(&self, rows: &[Row], print: &dyn Fn(&str)) -> Result<(), String> {
+        print(&format!("\n{}", self.budgets.closest(rows)));
+        let names = self
+            .kernels
+            .iter()
+            .map(|k| [k.stem.as_str(), k.name.as_str()]);
+        let mut findings = self.budgets.unused(&names.collect::<Vec<_>>());
+        let in_workloads = self.workloads.iter().flat_map(Workload::names);
+        let missing =
+            in_workloads.filter(|name| preferred(name, &self.kernels, &self.preference).is_none());
+        findings.extend(missing.map(|name| format!("workloads: {name} is not a kernel")));
+        findings.extend(self.budgets.exceeded(rows));
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err(findings.join("\n")),
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))
+}
+
+/// Compiles kernels with all threads of the machine.
+fn compile_all(compiler: &Compiler, kernels: &[&Kernel]) -> Vec<Result<Compiled, String>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut compiled = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(kernel) = kernels.get(at) else {
+                return compiled;
+            };
+            compiled.push((at, compiler.compile(kernel.wgsl.clone(), kernel.buffers)));
+        }
+    };
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    let mut all: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+        let joined = threads
+            .into_iter()
+            .map(|t| t.join().expect("a thread compiles"));
+        joined.flatten().collect()
+    });
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, compiled)| compiled).collect()
+}
+
+/// Returns the figures of a compiled kernel.
+fn figures(kernel: &Kernel, compiled: &Compiled, family: &str) -> Result<Row, String> {
+    let mut row = Row {
+        name: kernel.name.clone(),
+        stem: kernel.stem.clone(),
+        ..Row::default()
+    };
+    for (name, value) in &compiled.statistics {
+        let name = name.to_lowercase();
+        if let Some((_, column)) = STATISTICS.iter().find(|(statistic, _)| *statistic == name) {
+            *row.values.entry((*column).to_string()).or_default() += value;
+        }
+    }
+    // Waves of 64 lanes count twice.
+    let waves = row.get("waves").unwrap_or(0.0) * 32.0 / f64::from(compiled.subgroup.max(1));
+    let latency = row.get("latency").filter(|_| waves > 0.0);
+    let mut set = |column: &str, value: f64| row.values.insert(column.to_string(), value);
+    if let Some(latency) = latency {
+        set("latency_per_wave", latency / waves);
+    }
+    set("outputs", f64::from(kernel.units * kernel.tokens));
+    if compiled.assembly.is_empty() {
+        return Ok(row);
+    }
+    let machine = Machine {
+        lanes: compiled.subgroup,
+        dual_issue: family.starts_with("navi3") || family.starts_with("gfx12"),
+    };
+    let blocks = parse(&compiled.assembly, machine)?;
+    let work = total(&blocks);
+    for class in Class::ALL {
+        set(class.name(), work.count(class));
+    }
+    let product = kernel.dtype.as_deref().filter(|_| is_product(kernel));
+    let product = product.map(|dtype| Product {
+        dtype,
+        tokens: kernel.tokens,
+        lanes: machine.lanes,
+    });
+    if let Some(roofline) = product.and_then(|product| roofline(&blocks, product)) {
+        set("loop_valu", roofline.work.count(Class::Valu));
+        set("loop_cycles", roofline.work.cycles());
+        set("loaded", roofline.loaded);
+        row.limit = Card::of(family).map_or(String::new(), |card| roofline.verdict(card));
+    }
+    Ok(row)
+}
+
+/// Returns whether a kernel multiplies rows of a weight, by the formula in its first comment.
+fn is_product(kernel: &Kernel) -> bool {
+    let formula = kernel
+        .wgsl
+        .lines()
+        .find_map(|line| line.strip_prefix("// "));
+    formula.is_some_and(|formula| formula.contains("W[") && formula.contains(" . "))
+}
