@@ -19,10 +19,10 @@ pub struct Card {
 
 /// Clocks, units and memory rates: AMD's product pages and NVIDIA's GA102 whitepaper.
 /// Multiply-adds per cycle: an instruction starts 32 lanes per cycle, since RDNA 3 two in f32 at a time; dp4a of GA102
-/// runs at half rate (CUDA programming guide, throughput of arithmetic instructions). Matrices: AMD's "How to accelerate
-/// AI applications on RDNA 3 using WMMA" (512 FLOP per cycle and compute unit of two SIMDs at f16), twice as much for
-/// RDNA 4 (product page: 145 TFLOP/s at f16 without sparsity), and 512 FLOP per cycle and multiprocessor of four
-/// partitions for f32 sums of GA102.
+/// runs at half rate (CUDA programming guide, throughput of arithmetic instructions). Matrices per compute unit of two
+/// SIMDs: 512 FLOP per cycle at f16 on RDNA 3 (AMD, "How to accelerate AI applications on RDNA 3 using WMMA"), 1,024 on
+/// RDNA 4 ("Using the Matrix Cores of AMD RDNA 4 architecture GPUs"; product page: 145 TFLOP/s without sparsity); 512
+/// per multiprocessor of four partitions for f32 sums of GA102.
 pub const CARDS: [Card; 4] = [
     Card {
         name: "RX 6800",

@@ -258,6 +258,8 @@ pub struct Machine {
     pub lanes: u32,
     /// Whether both halves of 64 lanes start together, if the instruction can (RDNA 3 and later).
     pub dual_issue: bool,
+    /// Multiply-adds of a matrix instruction per cycle, in f16.
+    pub matrix_adds: f64,
 }
 
 /// Parses the assembly of a kernel.
@@ -456,7 +458,7 @@ fn of_instruction(instruction: &Instruction, machine: Machine, descriptors: &Des
             work.slow_cycles *= passes;
         }
         Class::Matrix => {
-            (work.valu_cycles, work.matrix_adds) = matrix_cost(name);
+            (work.valu_cycles, work.matrix_adds) = matrix_cost(name, machine);
         }
         Class::Load => {
             if let Some(bytes) = weight_bytes(instruction, descriptors) {
@@ -536,16 +538,13 @@ fn valu_cost(name: &str) -> (f64, f64) {
 }
 
 /// Cycles of a matrix instruction, and its multiply-adds per wave. The name ends with the sizes of
-/// the matrices: `v_wmma_f32_16x16x16_f16`.
-fn matrix_cost(name: &str) -> (f64, f64) {
+/// the matrices: `v_wmma_f32_16x16x16_f16`. Bytes are as fast as f16, and 4-bit integers twice as fast.
+fn matrix_cost(name: &str, machine: Machine) -> (f64, f64) {
     let size = name.split('_').find(|part| part.contains('x'));
-    let adds: f64 = size.map_or(0.0, |size| {
-        size.split('x')
-            .filter_map(|n| n.parse::<f64>().ok())
-            .product()
-    });
-    let cycles = if name.ends_with("iu4") { 16.0 } else { 32.0 };
-    (cycles, adds)
+    let sides = size.into_iter().flat_map(|size| size.split('x'));
+    let adds: f64 = sides.filter_map(|side| side.parse::<f64>().ok()).product();
+    let rate = if name.ends_with("iu4") { 2.0 } else { 1.0 };
+    (adds / (rate * machine.matrix_adds), adds)
 }
 
 /// Multiply-adds per lane in floats, and of bytes.

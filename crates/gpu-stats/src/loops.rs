@@ -240,6 +240,7 @@ pub(crate) mod tests {
     pub(crate) const WAVE64: Machine = Machine {
         lanes: 64,
         dual_issue: false,
+        matrix_adds: 128.0,
     };
 
     /// A product of one token, counted by hand. An iteration of the outer loop (BB1 to BB5) has
@@ -346,6 +347,7 @@ BB4:
         let wave32 = Machine {
             lanes: 32,
             dual_issue: true,
+            matrix_adds: 128.0,
         };
         let blocks = parse(MAT_MAT, wave32).expect("valid code");
         assert_eq!(total(&blocks).instructions(), 17.0);

@@ -3,7 +3,7 @@
 use crate::budget::Budgets;
 use crate::cards::Card;
 use crate::compiler::{Compiled, Compiler};
-use crate::isa::{Class, Machine, parse};
+use crate::isa::{Class, Machine, Rate, parse};
 use crate::kernels::{Kernel, Shaders, matches};
 use crate::loops::total;
 use crate::options::{Flag, Options};
@@ -18,9 +18,9 @@ use tabla_core::device::KernelVariant;
 const BUDGETS: &str = include_str!("../../../shaders/budgets.toml");
 const WORKLOADS: &str = include_str!("../workloads.toml");
 
-/// Statistics of Mesa and their columns. Some names differ between versions in case alone; spills are
-/// a sum.
-const STATISTICS: [(&str, &str); 10] = [
+/// Statistics of Mesa and their columns: of RADV, then of NVK. Some names differ between versions in case alone;
+/// spills are a sum.
+const STATISTICS: [(&str, &str); 14] = [
     ("vgprs", "vgprs"),
     ("sgprs", "sgprs"),
     ("spilled sgprs", "spills"),
@@ -31,7 +31,13 @@ const STATISTICS: [(&str, &str); 10] = [
     ("instructions", "instructions"),
     ("latency", "latency"),
     ("inverse throughput", "inverse_throughput"),
+    ("number of gprs", "vgprs"),
+    ("slm size", "scratch_bytes"),
+    ("instruction count", "instructions"),
+    ("max warps/sm", "waves"),
 ];
+/// Multiply-adds of f16 matrices per cycle of a SIMD, if the card is not known: RDNA 3.
+const MATRIX_ADDS: f64 = 128.0;
 
 /// The kernels that the device supports, and what is known about them.
 struct Session {
@@ -83,6 +89,7 @@ pub(crate) fn run(
         None if options.has(Flag::Check) => {}
         None => print(&table(&rows)),
     }
+    print(&limits(&rows));
     session.print_workloads(&rows, print);
     match options.has(Flag::Check) {
         true => session.check(&rows, print),
@@ -164,6 +171,21 @@ impl Session {
     }
 }
 
+/// Returns a line with the number of products of one token by what limits them.
+fn limits(rows: &[Row]) -> String {
+    let count = |name: &str| {
+        rows.iter()
+            .filter(|row| row.limit.starts_with(name))
+            .count()
+    };
+    match [count("memory"), count("instructions")] {
+        [0, 0] => String::new(),
+        [memory, instructions] => {
+            format!("limited by memory: {memory}, by instructions: {instructions}\n")
+        }
+    }
+}
+
 fn read(file: &Path) -> Result<String, String> {
     std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))
 }
@@ -217,8 +239,13 @@ fn figures(kernel: &Kernel, compiled: &Compiled, family: &str) -> Result<Row, St
     if compiled.assembly.is_empty() {
         return Ok(row);
     }
+    let card = Card::of(family);
+    let matrix_adds = card.map(|card| card.multiply_adds[Rate::Matrix as usize]);
     let machine = Machine {
         lanes: compiled.subgroup,
+        matrix_adds: matrix_adds
+            .filter(|rate| *rate > 0.0)
+            .unwrap_or(MATRIX_ADDS),
         dual_issue: family.starts_with("navi3") || family.starts_with("gfx12"),
     };
     let blocks = parse(&compiled.assembly, machine)?;
@@ -236,7 +263,7 @@ fn figures(kernel: &Kernel, compiled: &Compiled, family: &str) -> Result<Row, St
         set("loop_valu", roofline.work.count(Class::Valu));
         set("loop_cycles", roofline.work.cycles());
         set("loaded", roofline.loaded);
-        row.limit = Card::of(family).map_or(String::new(), |card| roofline.verdict(card));
+        row.limit = card.map_or(String::new(), |card| roofline.verdict(card));
     }
     Ok(row)
 }

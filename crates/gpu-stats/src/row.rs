@@ -208,13 +208,11 @@ pub(crate) fn compared(before: &[Row], after: &[Row]) -> String {
         line.extend([String::new(), String::new(), mean]);
     }
     lines.push(line);
-    let gone = before
-        .iter()
-        .filter(|old| !after.iter().any(|row| row.name == old.name));
-    let gone: Vec<_> = gone.map(|old| old.name.as_str()).collect();
+    let is_gone = |old: &&Row| !after.iter().any(|row| row.name == old.name);
+    let gone = before.iter().filter(is_gone).count();
     let mut text = aligned(&lines);
-    if !gone.is_empty() {
-        text.extend(["only in the saved file: ", &gone.join(" "), "\n"]);
+    if gone > 0 {
+        text += &format!("only in the saved file: {gone} kernels\n");
     }
     text
 }
