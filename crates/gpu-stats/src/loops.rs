@@ -1,6 +1,6 @@
 //! Loops of a kernel, and the work of one iteration.
 
-use crate::isa::{Block, Work, constant};
+use crate::isa::{Block, Class, Work, constant};
 use std::collections::BTreeSet;
 
 /// Iterations of an inner loop whose number is unknown, as in ACO's estimates.
@@ -170,9 +170,14 @@ fn likely(blocks: &[Block], at: usize, body: &BTreeSet<usize>) -> Vec<usize> {
 
 /// Keeps the better of two paths.
 fn keep(best: &mut Option<Work>, path: Work, aim: Aim) {
-    let value = |work: &Work| match aim {
-        Aim::Weights => [work.weight_loads, 0.0],
-        Aim::Products => [work.multiply_adds(1.0).1, work.weight_loads],
+    let value = |work: &Work| {
+        let adds = work.multiply_adds(1.0).1;
+        // An iteration loads something if it can: branches that depend on each other hide this.
+        let loads = work.count(Class::Load).min(1.0);
+        match aim {
+            Aim::Weights => [work.weight_loads, loads, 0.0],
+            Aim::Products => [adds, work.weight_loads, loads],
+        }
     };
     let is_better = best.is_none_or(|best| {
         let (new, old) = (value(&path), value(&best));
@@ -235,7 +240,7 @@ pub fn total(blocks: &[Block]) -> Work {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::isa::{Class, Machine, Rate, parse};
+    use crate::isa::{Machine, Rate, parse};
 
     pub(crate) const WAVE64: Machine = Machine {
         lanes: 64,

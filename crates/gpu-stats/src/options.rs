@@ -17,6 +17,9 @@ A pattern is an operation, a kernel name with or without its variant; * stands f
 --representative Compile only the kernels that the test compiles: those of a few storage types
 --assembly       Print the machine code";
 
+/// Processor that the budgets are for.
+const BUDGET_FAMILY: &str = "navi21";
+
 /// What the program does.
 #[derive(Debug)]
 pub(crate) struct Options {
@@ -48,7 +51,7 @@ impl Options {
     /// An unknown option or a missing value.
     pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
         let mut options = Self {
-            family: "navi21".to_string(),
+            family: BUDGET_FAMILY.to_string(),
             icd: None,
             shaders: Shaders::Embedded,
             save: None,
@@ -74,10 +77,37 @@ impl Options {
                 pattern => options.patterns.push(pattern.to_string()),
             }
         }
+        if options.has(Flag::Check) && options.family != BUDGET_FAMILY {
+            return Err(format!(
+                "budgets are for {BUDGET_FAMILY}, not {}",
+                options.family
+            ));
+        }
         Ok(options)
     }
 
     pub(crate) fn has(&self, flag: Flag) -> bool {
         self.flags.contains(&flag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &str) -> Result<Options, String> {
+        let args: Vec<_> = args.split_whitespace().map(str::to_string).collect();
+        Options::parse(&args)
+    }
+
+    #[test]
+    fn options_may_stand_between_patterns() {
+        let options = parse("gemv --family navi31 --save a.tsv gemm").expect("valid arguments");
+        assert_eq!(options.patterns, ["gemv", "gemm"]);
+        assert_eq!(options.family, "navi31");
+        assert_eq!(options.save, Some(PathBuf::from("a.tsv")));
+        for invalid in ["--save", "--speed", "--check --family navi31"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
+        }
     }
 }

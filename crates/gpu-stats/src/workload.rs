@@ -95,3 +95,36 @@ impl Workload {
         format!("{}\n{}", self.name, aligned(&lines))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(name: &str) -> Kernel {
+        let (stem, variant) = match name.split_once('.') {
+            Some((stem, variant)) => (stem, Some(variant.to_string())),
+            None => (name, None),
+        };
+        Kernel {
+            name: name.to_string(),
+            stem: stem.to_string(),
+            dtype: None,
+            variant,
+            wgsl: String::new(),
+            buffers: 1,
+            units: 1,
+            tokens: 1,
+        }
+    }
+
+    #[test]
+    fn the_last_variant_of_the_device_is_preferred() {
+        let kernels = ["norm", "norm.b", "norm.a", "add"].map(kernel);
+        let preference = ["a", "b"].map(str::to_string);
+        let name = |name| preferred(name, &kernels, &preference).map(|k| k.name.as_str());
+        assert_eq!(name("norm"), Some("norm.b"));
+        assert_eq!(name("norm.a"), Some("norm.a"));
+        assert_eq!(name("add"), Some("add"));
+        assert_eq!(name("mul"), None);
+    }
+}
