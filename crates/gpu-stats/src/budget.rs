@@ -22,6 +22,44 @@ struct Rule {
     scratch_bytes: Option<f64>,
     waves_min: Option<f64>,
     instructions: Option<f64>,
+    /// Time of the instructions of a product, as a multiple of that of the memory.
+    roofline: Option<f64>,
+}
+
+/// Side of a limit on which values must be.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Most,
+    Least,
+}
+
+/// A limit: its column, and its value in a rule.
+struct Limit {
+    column: &'static str,
+    of: fn(&Rule) -> Option<f64>,
+    side: Side,
+}
+
+const fn most(column: &'static str, of: fn(&Rule) -> Option<f64>) -> Limit {
+    let side = Side::Most;
+    Limit { column, of, side }
+}
+
+const LIMITS: [Limit; 5] = [
+    most("spills", |rule| rule.spills),
+    most("scratch_bytes", |rule| rule.scratch_bytes),
+    most("instructions", |rule| rule.instructions),
+    most("roofline", |rule| rule.roofline),
+    Limit {
+        column: "waves",
+        of: |rule| rule.waves_min,
+        side: Side::Least,
+    },
+];
+
+/// Rounds to two digits after the point.
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
 }
 
 impl Budgets {
@@ -41,65 +79,61 @@ impl Budgets {
         self.rules.iter().filter(applies).collect()
     }
 
+    /// Returns the value of a limit for a kernel.
+    fn value_of(&self, limit: &Limit, row: &Row) -> Option<f64> {
+        let rules = self.rules_of(row);
+        rules.into_iter().rev().find_map(limit.of)
+    }
+
     /// Returns what exceeds its budget, and by how much.
     pub(crate) fn exceeded(&self, rows: &[Row]) -> Vec<String> {
         let mut findings = Vec::new();
         for row in rows {
-            let name = &row.name;
-            let rules = self.rules_of(row);
-            let limit = |of: fn(&Rule) -> Option<f64>| rules.iter().rev().find_map(|r| of(r));
-            for (column, most) in [
-                ("spills", limit(|r| r.spills)),
-                ("scratch_bytes", limit(|r| r.scratch_bytes)),
-                ("instructions", limit(|r| r.instructions)),
-            ] {
-                if let (Some(most), Some(value)) = (most, row.get(column))
-                    && value > most
-                {
-                    let over = value - most;
-                    findings.push(format!(
-                        "{name}: {column}: {value}, at most {most}: {over} over"
-                    ));
+            for limit in &LIMITS {
+                let Some((value, allowed)) = row.get(limit.column).zip(self.value_of(limit, row))
+                else {
+                    continue;
+                };
+                let (name, column) = (&row.name, limit.column);
+                let difference = round((value - allowed).abs());
+                let value = round(value);
+                match limit.side {
+                    Side::Most if value > allowed => findings.push(format!(
+                        "{name}: {column}: {value}, at most {allowed}: {difference} over"
+                    )),
+                    Side::Least if value < allowed => findings.push(format!(
+                        "{name}: {column}: {value}, at least {allowed}: {difference} under"
+                    )),
+                    _ => {}
                 }
-            }
-            if let (Some(least), Some(waves)) = (limit(|r| r.waves_min), row.get("waves"))
-                && waves < least
-            {
-                let under = least - waves;
-                findings.push(format!(
-                    "{name}: waves: {waves}, at least {least}: {under} under"
-                ));
             }
         }
         findings
     }
 
-    /// Returns a line for each rule with the kernels that come closest to its limits.
+    /// Returns a line for each limit of a rule with the kernel that comes closest to it.
     pub(crate) fn closest(&self, rows: &[Row]) -> String {
         let mut text = String::new();
         for rule in &self.rules {
-            let counts = |of: fn(&Rule) -> Option<f64>, row: &Row| {
-                let rules = self.rules_of(row);
-                let last = rules.into_iter().rfind(|rule| of(rule).is_some());
-                last.is_some_and(|last| std::ptr::eq(last, rule))
-            };
-            let values = |column: &'static str, of: fn(&Rule) -> Option<f64>| {
-                let rows = rows.iter().filter(move |row| counts(of, row));
-                rows.filter_map(move |row| Some((row.get(column)?, row.name.as_str())))
-            };
-            let by_value = |a: &(f64, &str), b: &(f64, &str)| a.0.total_cmp(&b.0);
-            let patterns = rule.kernels.join(" ");
-            if let (Some(limit), Some((value, name))) = (
-                rule.instructions,
-                values("instructions", |r| r.instructions).max_by(by_value),
-            ) {
-                text += &format!("{patterns}: instructions: {value} of {limit} ({name})\n");
-            }
-            if let (Some(limit), Some((value, name))) = (
-                rule.waves_min,
-                values("waves", |r| r.waves_min).min_by(by_value),
-            ) {
-                text += &format!("{patterns}: waves: {value}, at least {limit} ({name})\n");
+            for limit in LIMITS.iter().filter(|limit| (limit.of)(rule) > Some(0.0)) {
+                // Another rule may come later.
+                let counts = |row: &&Row| {
+                    let rules = self.rules_of(row);
+                    let last = rules.into_iter().rfind(|rule| (limit.of)(rule).is_some());
+                    last.is_some_and(|last| std::ptr::eq(last, rule))
+                };
+                let rows = rows.iter().filter(counts);
+                let values = rows.filter_map(|row| Some((row.get(limit.column)?, &row.name)));
+                let by_value = |a: &(f64, &String), b: &(f64, &String)| a.0.total_cmp(&b.0);
+                let (found, word) = match limit.side {
+                    Side::Most => (values.max_by(by_value), "at most"),
+                    Side::Least => (values.min_by(by_value), "at least"),
+                };
+                if let (Some((value, name)), Some(allowed)) = (found, (limit.of)(rule)) {
+                    let (patterns, column) = (rule.kernels.join(" "), limit.column);
+                    let value = round(value);
+                    text += &format!("{patterns}: {column}: {value}, {word} {allowed} ({name})\n");
+                }
             }
         }
         text
@@ -168,8 +202,8 @@ mod tests {
         );
         let closest = budgets.closest(&fits);
         let expected = "\
-            *: instructions: 100 of 100 (add)\n\
-            gemv: instructions: 200 of 200 (gemv)\n\
+            *: instructions: 100, at most 100 (add)\n\
+            gemv: instructions: 200, at most 200 (gemv)\n\
             gemv: waves: 16, at least 16 (gemv)\n";
         assert_eq!(closest, expected);
         assert_eq!(budgets.unused(&[["add", "add"]]).len(), 1);

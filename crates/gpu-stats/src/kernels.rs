@@ -34,7 +34,8 @@ pub(crate) struct Kernel {
 }
 
 impl Shaders {
-    fn read(&self, file: &str) -> Option<String> {
+    /// Returns the text of a file.
+    pub(crate) fn read(&self, file: &str) -> Option<String> {
         match self {
             Self::Embedded => source(file).map(str::to_string),
             Self::Folder(folder) => std::fs::read_to_string(folder.join(file)).ok(),

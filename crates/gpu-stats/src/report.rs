@@ -4,7 +4,7 @@ use crate::budget::Budgets;
 use crate::cards::Card;
 use crate::compiler::{Compiled, Compiler};
 use crate::isa::{Class, Machine, Rate, parse};
-use crate::kernels::{Kernel, Shaders, matches};
+use crate::kernels::{Kernel, matches};
 use crate::loops::total;
 use crate::options::{Flag, Options};
 use crate::roofline::{Product, roofline};
@@ -99,10 +99,7 @@ pub(crate) fn run(
 
 impl Session {
     fn new(options: &Options, compiler: &Compiler) -> Result<Self, String> {
-        let budgets = match &options.shaders {
-            Shaders::Embedded => BUDGETS.to_string(),
-            Shaders::Folder(folder) => read(&folder.join("budgets.toml"))?,
-        };
+        let budgets = options.shaders.read("budgets.toml");
         let mut kernels = options.shaders.kernels()?;
         let mut preference = options.shaders.variants();
         let count = kernels.len();
@@ -116,7 +113,7 @@ impl Session {
             count,
             kernels,
             preference,
-            budgets: Budgets::parse(&budgets)?,
+            budgets: Budgets::parse(budgets.as_deref().unwrap_or(BUDGETS))?,
             workloads: workload::parse(WORKLOADS)?,
         })
     }
@@ -263,7 +260,10 @@ fn figures(kernel: &Kernel, compiled: &Compiled, family: &str) -> Result<Row, St
         set("loop_valu", roofline.work.count(Class::Valu));
         set("loop_cycles", roofline.work.cycles());
         set("loaded", roofline.loaded);
-        row.limit = card.map_or(String::new(), |card| roofline.verdict(card));
+        if let Some(card) = card {
+            set("roofline", roofline.on(card));
+            row.limit = roofline.verdict(card);
+        }
     }
     Ok(row)
 }

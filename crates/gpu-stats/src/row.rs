@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Columns, in order: the name in files, and the heading in tables.
-pub(crate) const COLUMNS: [(&str, &str); 24] = [
+pub(crate) const COLUMNS: [(&str, &str); 25] = [
     ("vgprs", "VGPR"),
     ("sgprs", "SGPR"),
     ("spills", "spill"),
@@ -29,6 +29,7 @@ pub(crate) const COLUMNS: [(&str, &str); 24] = [
     ("loop_valu", "loop VALU"),
     ("loop_cycles", "loop cycles"),
     ("loaded", "loaded"),
+    ("roofline", "ratio"),
 ];
 
 /// Heading of the last column: what limits a product.
@@ -51,6 +52,14 @@ impl Row {
     /// Returns the value of a column.
     pub(crate) fn get(&self, column: &str) -> Option<f64> {
         self.values.get(column).copied()
+    }
+
+    /// Returns the value of a figure of [`COMPARED`].
+    fn figure(&self, name: &str) -> Option<f64> {
+        match name {
+            "per_output" => self.per_output(),
+            column => self.get(column),
+        }
     }
 
     /// Inverse throughput of a wave per result of its workgroup's lanes.
@@ -163,51 +172,44 @@ pub(crate) fn parsed(text: &str) -> Result<Vec<Row>, String> {
     lines.enumerate().map(row).collect()
 }
 
-/// Returns a table of the columns that two versions are compared by, and the geometric means of their
-/// ratios.
+/// Figures that two versions are compared by.
+const COMPARED: [&str; 5] = [
+    "vgprs",
+    "waves",
+    "instructions",
+    "inverse_throughput",
+    "per_output",
+];
+
+/// Returns a table of the figures of two versions, and the geometric means of their ratios: of every
+/// operation with several kernels, and of all.
 pub(crate) fn compared(before: &[Row], after: &[Row]) -> String {
-    const COMPARED: [&str; 5] = [
-        "vgprs",
-        "waves",
-        "instructions",
-        "inverse_throughput",
-        "per_output",
-    ];
-    let value = |row: &Row, name: &str| match name {
-        "per_output" => row.per_output(),
-        _ => row.get(name),
-    };
     let mut head = vec!["kernel".to_string()];
     COMPARED.iter().for_each(|name| {
         head.extend([(*name).to_string(), String::new(), "ratio".to_string()]);
     });
-    head.push("limit".to_string());
+    head.push(LIMIT.to_string());
     let mut lines = vec![head];
-    let mut means = vec![Mean::default(); COMPARED.len()];
+    let mut all = Means::default();
+    let mut of_operations: BTreeMap<&str, Means> = BTreeMap::new();
     for row in after {
         let Some(old) = before.iter().find(|old| old.name == row.name) else {
             lines.push(vec![row.name.clone(), "new".to_string()]);
             continue;
         };
         let mut line = vec![row.name.clone()];
-        for (mean, name) in means.iter_mut().zip(COMPARED) {
-            let [a, b] = [old, row].map(|row| value(row, name));
-            let ratio = a.zip(b).filter(|(a, _)| *a > 0.0).map(|(a, b)| b / a);
-            mean.add(ratio, 1.0);
-            let ratio = ratio.map_or("-".to_string(), |ratio| format!("{ratio:.3}"));
-            line.extend([number(a), number(b), ratio]);
+        let pairs = COMPARED.map(|name| [old, row].map(|row| row.figure(name)));
+        for [a, b] in pairs {
+            line.extend([number(a), number(b), ratio(ratio_of([a, b]))]);
         }
+        all.add(pairs);
+        of_operations.entry(&row.stem).or_default().add(pairs);
         line.push(format!("{} -> {}", old.limit, row.limit));
         lines.push(line);
     }
-    let mut line = vec!["geometric mean".to_string()];
-    for mean in &means {
-        let mean = mean
-            .value()
-            .map_or("-".to_string(), |mean| format!("{mean:.3}"));
-        line.extend([String::new(), String::new(), mean]);
-    }
-    lines.push(line);
+    let several = of_operations.iter().filter(|(_, means)| means.count > 1);
+    lines.extend(several.map(|(stem, means)| means.line(format!("mean of {stem}"))));
+    lines.push(all.line("geometric mean".to_string()));
     let is_gone = |old: &&Row| !after.iter().any(|row| row.name == old.name);
     let gone = before.iter().filter(is_gone).count();
     let mut text = aligned(&lines);
@@ -215,6 +217,42 @@ pub(crate) fn compared(before: &[Row], after: &[Row]) -> String {
         text += &format!("only in the saved file: {gone} kernels\n");
     }
     text
+}
+
+fn ratio_of([before, after]: [Option<f64>; 2]) -> Option<f64> {
+    let (before, after) = before.zip(after)?;
+    (before > 0.0).then_some(after / before)
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or("-".to_string(), |ratio| format!("{ratio:.3}"))
+}
+
+/// Geometric means of the ratios of [`COMPARED`].
+#[derive(Default)]
+struct Means {
+    count: usize,
+    of: [Mean; COMPARED.len()],
+}
+
+impl Means {
+    fn add(&mut self, pairs: [[Option<f64>; 2]; COMPARED.len()]) {
+        self.count += 1;
+        for (mean, pair) in self.of.iter_mut().zip(pairs) {
+            mean.add(ratio_of(pair), 1.0);
+        }
+    }
+
+    fn line(&self, name: String) -> Vec<String> {
+        let means = self.of.iter().flat_map(|mean| {
+            let none = String::new();
+            [none.clone(), none, ratio(mean.value())]
+        });
+        std::iter::once(name)
+            .chain(means)
+            .chain([String::new()])
+            .collect()
+    }
 }
 
 /// Weighted geometric mean.
