@@ -9,7 +9,7 @@ use crate::loops::total;
 use crate::options::{Flag, Options};
 use crate::roofline::{Product, roofline};
 use crate::row::{Row, compared, parsed, saved, table};
-use crate::workload::{self, Workload, preferred};
+use crate::workload::{self, Workload};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -133,18 +133,16 @@ impl Session {
         self.kernels.iter().filter(is_selected).collect()
     }
 
-    /// Returns the row of a kernel of a workload.
-    fn find<'a>(&self, name: &str, rows: &'a [Row]) -> Option<&'a Row> {
-        let kernel = preferred(name, &self.kernels, &self.preference)?;
-        rows.iter().find(|row| row.name == kernel.name)
-    }
-
     /// Prints the workloads whose kernels were all compiled.
     fn print_workloads(&self, rows: &[Row], print: &dyn Fn(&str)) {
-        let find = |name: &str| self.find(name, rows);
-        let is_complete = |w: &&Workload| w.names().all(|name| find(name).is_some());
-        for workload in self.workloads.iter().filter(is_complete) {
-            print(&format!("\n{}", workload.report(&find)));
+        for workload in &self.workloads {
+            let find = |name: &str| {
+                let kernel = workload.preferred(name, &self.kernels, &self.preference)?;
+                rows.iter().find(|row| row.name == kernel.name)
+            };
+            if workload.names().all(|name| find(name).is_some()) {
+                print(&format!("\n{}", workload.report(&find)));
+            }
         }
     }
 
@@ -156,10 +154,14 @@ impl Session {
             .iter()
             .map(|k| [k.stem.as_str(), k.name.as_str()]);
         let mut findings = self.budgets.unused(&names.collect::<Vec<_>>());
-        let in_workloads = self.workloads.iter().flat_map(Workload::names);
-        let missing =
-            in_workloads.filter(|name| preferred(name, &self.kernels, &self.preference).is_none());
-        findings.extend(missing.map(|name| format!("workloads: {name} is not a kernel")));
+        for workload in &self.workloads {
+            let is_missing = |name: &&str| {
+                let kernel = workload.preferred(name, &self.kernels, &self.preference);
+                kernel.is_none()
+            };
+            let missing = workload.names().filter(is_missing);
+            findings.extend(missing.map(|name| format!("workloads: {name} is not a kernel")));
+        }
         findings.extend(self.budgets.exceeded(rows));
         match findings.is_empty() {
             true => Ok(()),

@@ -16,7 +16,7 @@ const LOADED_MIN: f64 = 0.8;
 /// What limits a kernel on a card.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Roofline {
-    /// Work of one iteration of the inner loop.
+    /// Work of one iteration of the inner loop, for one token if some parts are for more.
     pub(crate) work: Work,
     /// Cycles of a SIMD per byte of weights or per multiply-add.
     pub(crate) cost: f64,
@@ -24,6 +24,8 @@ pub(crate) struct Roofline {
     pub(crate) per: Per,
     /// Bytes that are loaded from the buffer of weights for each byte of weights; 0 without weights.
     pub(crate) loaded: f64,
+    /// Most tokens of a workgroup, and the cost for all of them, if it is per byte.
+    all_tokens: Option<(u32, f64)>,
 }
 
 /// Unit of work.
@@ -49,7 +51,8 @@ pub(crate) fn roofline(blocks: &[Block], product: Product<'_>) -> Option<Rooflin
     let of = product_loop(blocks, &loops)?;
     let lanes = f64::from(product.lanes);
     let is_mat_vec = product.tokens <= MAT_VEC_TOKENS_MAX;
-    let mut work = iteration(blocks, &loops, of, Aim::Products).path;
+    let most = iteration(blocks, &loops, of, Aim::Products).path;
+    let mut work = most;
     if is_mat_vec {
         let of_weights = iteration(blocks, &loops, of, Aim::Weights).path;
         if of_weights.multiply_adds(1.0).1 > 0.0 {
@@ -62,15 +65,18 @@ pub(crate) fn roofline(blocks: &[Block], product: Product<'_>) -> Option<Rooflin
     }
     let elements = elements(adds / lanes, &work, product.dtype)?;
     let bytes = elements * bytes_per_element(product.dtype)?;
+    let per_byte = |work: Work| work.cycles() / (bytes * lanes);
     let (cost, per) = match is_mat_vec {
-        true => (work.cycles() / (bytes * lanes), Per::Byte),
+        true => (per_byte(work), Per::Byte),
         false => (work.cycles() / adds, Per::MultiplyAdd(rate)),
     };
+    let has_several = is_mat_vec && product.tokens > 1;
     Some(Roofline {
         work,
         cost,
         per,
         loaded: work.weight_bytes / bytes,
+        all_tokens: has_several.then(|| (product.tokens, per_byte(most))),
     })
 }
 
@@ -111,17 +117,24 @@ impl Roofline {
 
     /// Says what limits the kernel on a card.
     pub(crate) fn verdict(&self, card: &Card) -> String {
-        let ratio = self.on(card);
+        let per_byte = |cost: f64| match cost * card.bytes_per_cycle() {
+            ratio if ratio > 1.0 => format!("instructions {ratio:.2}"),
+            ratio => format!("memory {ratio:.2}"),
+        };
         match self.per {
-            Per::Byte if ratio > 1.0 => format!("instructions {ratio:.2}"),
-            Per::Byte => format!("memory {ratio:.2}"),
+            Per::Byte => {
+                let all = self
+                    .all_tokens
+                    .map(|(tokens, cost)| format!("; {tokens} tokens: {}", per_byte(cost)));
+                per_byte(self.cost) + &all.unwrap_or_default()
+            }
             Per::MultiplyAdd(rate) => {
-                let rate = match rate {
+                let name = match rate {
                     Rate::Floats => "f32",
                     Rate::Bytes => "dot4",
                     Rate::Matrix => "matrix",
                 };
-                format!("{:.0} % of {rate}", 100.0 / ratio)
+                format!("{:.0} % of {name}", 100.0 / self.on(card))
             }
         }
     }

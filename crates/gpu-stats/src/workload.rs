@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Workload {
     name: String,
+    /// Folders of variants that the table does not use.
+    #[serde(default)]
+    without: Vec<String>,
     /// Number of commands per kernel. A kernel without a variant is the preferred one of the device.
     kernels: BTreeMap<String, f64>,
 }
@@ -30,27 +33,31 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Workload>, String> {
     Ok(file.workloads)
 }
 
-/// Returns the kernel of a name in a workload: the name itself or that of the last of `preference`.
-pub(crate) fn preferred<'a>(
-    name: &str,
-    kernels: &'a [Kernel],
-    preference: &[String],
-) -> Option<&'a Kernel> {
-    let of_name = kernels
-        .iter()
-        .filter(|k| k.name.split('.').next() == Some(name));
-    let rank = |k: &&Kernel| {
-        preference
-            .iter()
-            .position(|v| Some(v) == k.variant.as_ref())
-    };
-    let exact = kernels
-        .iter()
-        .find(|k| k.name == name && name.contains('.'));
-    exact.or_else(|| of_name.max_by_key(rank))
-}
-
 impl Workload {
+    /// Returns the kernel of a name: that of the name itself, or the last of `preference`.
+    pub(crate) fn preferred<'a>(
+        &self,
+        name: &str,
+        kernels: &'a [Kernel],
+        preference: &[String],
+    ) -> Option<&'a Kernel> {
+        let has_name = |k: &&Kernel| k.name.split('.').next() == Some(name);
+        let is_used = |k: &&Kernel| {
+            let mut folders = k.variant.iter().flat_map(|v| v.split('+'));
+            !folders.any(|folder| self.without.iter().any(|w| w == folder))
+        };
+        let rank = |k: &&Kernel| {
+            preference
+                .iter()
+                .position(|v| Some(v) == k.variant.as_ref())
+        };
+        let exact = kernels
+            .iter()
+            .find(|k| k.name == name && name.contains('.'));
+        let of_name = kernels.iter().filter(has_name).filter(is_used);
+        exact.or_else(|| of_name.max_by_key(rank))
+    }
+
     /// Returns the names of its kernels.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.kernels.keys().map(String::as_str)
@@ -121,9 +128,20 @@ mod tests {
     fn the_last_variant_of_the_device_is_preferred() {
         let kernels = ["norm", "norm.b", "norm.a", "add"].map(kernel);
         let preference = ["a", "b"].map(str::to_string);
-        let name = |name| preferred(name, &kernels, &preference).map(|k| k.name.as_str());
-        assert_eq!(name("norm"), Some("norm.b"));
-        assert_eq!(name("norm.a"), Some("norm.a"));
+        let mut workload = Workload {
+            name: String::new(),
+            without: Vec::new(),
+            kernels: BTreeMap::new(),
+        };
+        let kernel = workload.preferred("norm", &kernels, &preference);
+        assert_eq!(kernel.map(|k| k.name.as_str()), Some("norm.b"));
+        workload.without.push("b".to_string());
+        let name = |name| {
+            let kernel = workload.preferred(name, &kernels, &preference);
+            kernel.map(|k| k.name.as_str())
+        };
+        assert_eq!(name("norm"), Some("norm.a"));
+        assert_eq!(name("norm.b"), Some("norm.b"));
         assert_eq!(name("add"), Some("add"));
         assert_eq!(name("mul"), None);
     }
