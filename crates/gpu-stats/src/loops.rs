@@ -3,7 +3,7 @@
 use crate::isa::{Block, Class, Work, constant};
 use std::collections::BTreeSet;
 
-/// Iterations of an inner loop whose number is unknown, as in ACO's estimates.
+/// Iterations of an inner loop whose number is unknown.
 const TRIPS: f64 = 8.0;
 /// Maximum number of iterations that is read from the code.
 const TRIPS_MAX: i64 = 1024;
