@@ -71,15 +71,18 @@ pub(crate) fn run(
         session.count,
         session.count - session.kernels.len()
     ));
-    let compiled = compile_all(&compiler, &selected);
-    let mut rows = Vec::new();
-    for (kernel, compiled) in selected.iter().zip(compiled) {
-        let compiled = compiled.map_err(|e| format!("{}: {e}", kernel.name))?;
-        if options.has(Flag::Assembly) {
-            print(&format!("{}\n{}\n", kernel.name, compiled.assembly));
+    let (mut rows, mut errors) = (Vec::new(), Vec::new());
+    for (kernel, compiled) in selected.iter().zip(compile_all(&compiler, &selected)) {
+        let row = compiled.and_then(|compiled| {
+            if options.has(Flag::Assembly) {
+                print(&format!("{}\n{}\n", kernel.name, compiled.assembly));
+            }
+            figures(kernel, &compiled, &options.family)
+        });
+        match row {
+            Ok(row) => rows.push(row),
+            Err(error) => errors.push(format!("{}: {error}", kernel.name)),
         }
-        let row = figures(kernel, &compiled, &options.family);
-        rows.push(row.map_err(|e| format!("{}: {e}", kernel.name))?);
     }
     if let Some(file) = &options.save {
         std::fs::write(file, saved(&rows)).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -91,9 +94,12 @@ pub(crate) fn run(
     }
     print(&limits(&rows));
     session.print_workloads(&rows, print);
-    match options.has(Flag::Check) {
-        true => session.check(&rows, print),
-        false => Ok(()),
+    if options.has(Flag::Check) {
+        errors.extend(session.check(&rows, print));
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(errors.join("\n")),
     }
 }
 
@@ -146,8 +152,8 @@ impl Session {
         }
     }
 
-    /// Compares rows with the budgets.
-    fn check(&self, rows: &[Row], print: &dyn Fn(&str)) -> Result<(), String> {
+    /// Returns what is over its budget, and what is wrong with the figures or the lists.
+    fn check(&self, rows: &[Row], print: &dyn Fn(&str)) -> Vec<String> {
         print(&format!("\n{}", self.budgets.closest(rows)));
         let names = self
             .kernels
@@ -162,12 +168,21 @@ impl Session {
             let missing = workload.names().filter(is_missing);
             findings.extend(missing.map(|name| format!("workloads: {name} is not a kernel")));
         }
+        findings.extend(rows.iter().filter_map(miscounted));
         findings.extend(self.budgets.exceeded(rows));
-        match findings.is_empty() {
-            true => Ok(()),
-            false => Err(findings.join("\n")),
-        }
+        findings
     }
+}
+
+/// Compares the number of parsed instructions with the driver's own.
+fn miscounted(row: &Row) -> Option<String> {
+    let counts = Class::ALL.map(|class| row.get(class.name()).unwrap_or(0.0));
+    let parsed: f64 = counts.iter().sum();
+    let counted = row.get("instructions")?;
+    let name = &row.name;
+    (parsed != counted).then(|| {
+        format!("{name}: {parsed} instructions in the listing, {counted} in the statistics")
+    })
 }
 
 /// Returns a line with the number of products of one token by what limits them.
