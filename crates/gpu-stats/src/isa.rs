@@ -92,6 +92,7 @@ impl Class {
             "s_dcache",
             "s_icache",
             "s_setprio",
+            "s_set_inst",
             "s_ttrace",
             "s_round_mode",
             "s_denorm",

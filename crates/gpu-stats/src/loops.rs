@@ -214,6 +214,8 @@ fn trips(blocks: &[Block], of: &Loop) -> f64 {
                 "s_add_u32",
                 "s_add_i32",
                 "s_addk_i32",
+                "s_add_co_u32",
+                "s_add_co_i32",
                 "v_add_nc_u32",
                 "v_add_u32",
             ];
