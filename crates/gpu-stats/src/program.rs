@@ -1,7 +1,7 @@
 //! The program: selects the driver in a process of its own.
 
 use crate::compiler::adapter;
-use crate::options::{Options, USAGE};
+use crate::options::{Flag, Options, USAGE};
 use crate::report;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -10,7 +10,9 @@ use std::process::{Command, ExitCode};
 const CHILD: &str = "--driver-is-selected";
 /// Folder with the manifests of Vulkan drivers.
 const MANIFESTS: &str = "/usr/share/vulkan/icd.d";
-/// Exit code if there is no driver.
+/// Version of the driver that the budgets are for: that of Debian 12.
+const BUDGET_DRIVER: &str = "Mesa 22.3";
+/// Exit code if there is no driver, or not that of the budgets.
 const NO_DRIVER: u8 = 3;
 
 /// Runs the program. Vulkan's loader and Mesa read the environment when they are loaded, so a child
@@ -25,19 +27,33 @@ pub fn main(args: &[String], print: &dyn Fn(&str), print_error: &dyn Fn(&str)) -
         _ => (false, args),
     };
     let done = Options::parse(args).and_then(|options| match child {
-        true => match adapter() {
-            Some(adapter) => report::run(&options, adapter, print).map(|()| ExitCode::SUCCESS),
-            None => {
-                print_error("no driver: Vulkan's loader finds no adapter\n");
-                Ok(ExitCode::from(NO_DRIVER))
-            }
-        },
+        true => with_adapter(&options, print, print_error),
         false => with_driver(&options, args, print_error),
     });
     done.unwrap_or_else(|error| {
         print_error(&format!("{error}\n"));
         ExitCode::FAILURE
     })
+}
+
+/// Does the work with the adapter of the driver.
+fn with_adapter(
+    options: &Options,
+    print: &dyn Fn(&str),
+    print_error: &dyn Fn(&str),
+) -> Result<ExitCode, String> {
+    let Some(adapter) = adapter() else {
+        print_error("no driver: Vulkan's loader finds no adapter\n");
+        return Ok(ExitCode::from(NO_DRIVER));
+    };
+    let driver = adapter.get_info().driver_info;
+    if options.has(Flag::Check) && !driver.starts_with(BUDGET_DRIVER) {
+        print_error(&format!(
+            "no driver: budgets are for {BUDGET_DRIVER}, this is {driver}\n"
+        ));
+        return Ok(ExitCode::from(NO_DRIVER));
+    }
+    report::run(options, adapter, print).map(|()| ExitCode::SUCCESS)
 }
 
 /// Runs the program again with the null device of RADV as its only driver.
