@@ -29,7 +29,7 @@ var<workgroup> unbroken: atomic<u32>;
 fn breaks(sequence: u32, token: u32) -> bool {
     let word = min(token / 32u, params.words - 1u);
     let bits = breakers[sequence * params.words + word];
-    return token < params.vocab && (bits >> (token % 32u) & 1u) == 1u;
+    return token < params.vocab && ((bits >> (token % 32u)) & 1u) == 1u;
 }
 
 // Lowers y[at] to v. The longest repetition has the largest penalty, so the minimum is the result.

@@ -23,7 +23,7 @@ fn pass_bins(prefix: u32, target_weight: u32) -> vec2<u32> {
         rest -= held;
         bin -= 1u;
     }
-    return vec2(prefix << 8u | bin, rest);
+    return vec2((prefix << 8u) | bin, rest);
 }
 
 fn threshold(lane: u32, target_weight: u32) -> u32 {
