@@ -9,7 +9,7 @@
 pub mod reflect;
 mod source;
 
-pub use source::{KernelSpec, KernelVariant, dtypes, expand, kernel_specs, variants};
+pub use source::{KernelSpec, KernelVariant, dtypes, expand, kernel_specs, standard, variants};
 
 /// Name and text of all files, sorted by name.
 pub static SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));

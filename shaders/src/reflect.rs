@@ -35,6 +35,8 @@ pub struct Reflected {
     pub dtype: Option<String>,
     /// Kernel variant; `None`: the default.
     pub variant: Option<String>,
+    /// WGSL with all imports.
+    pub text: String,
     /// Name of each storage buffer, and whether the kernel writes it.
     pub bindings: Vec<(String, bool)>,
     units: u32,
@@ -74,6 +76,7 @@ fn reflected(kernel: KernelSpec<'_>) -> Reflected {
             .unwrap_or_else(|| panic!("{name}: const UNITS is missing")),
         tokens: constant(&module, "TOKENS").unwrap_or(1),
         name,
+        text,
         module,
     }
 }

@@ -139,6 +139,26 @@ pub fn expand(
     Ok(text.enables + &text.lines)
 }
 
+/// Returns expanded text in the form that browsers accept: with `enable subgroups;`, which the WGSL specification
+/// requires before subgroup built-ins and naga 30 rejects.
+///
+/// Kernels with cooperative matrices have no such form: their types and functions are extensions of naga.
+pub fn standard(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next());
+    match lines.flatten().any(uses_subgroups) {
+        true => format!("enable subgroups;\n{text}"),
+        false => text.to_string(),
+    }
+}
+
+/// Whether code has a built-in value or function of subgroups.
+fn uses_subgroups(code: &str) -> bool {
+    let values = ["@builtin(subgroup_", "@builtin(num_subgroups)"];
+    let functions = code.split("subgroup").skip(1);
+    let mut functions = functions.filter_map(|rest| rest.chars().next());
+    values.iter().any(|value| code.contains(value)) || functions.any(|c| c.is_ascii_uppercase())
+}
+
 /// Expanded text.
 #[derive(Default)]
 struct Text {
@@ -182,4 +202,28 @@ fn paste(
         paste(target, kernel, read, text)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standard_text_enables_subgroups_if_they_are_used() {
+        let enabled = |text: &str| standard(text) == format!("enable subgroups;\n{text}");
+        for code in [
+            "let sum = subgroupAdd(x);",
+            "    @builtin(subgroup_id) subgroup: u32,",
+            "    @builtin(num_subgroups) count: u32,",
+        ] {
+            assert!(enabled(&format!("const UNITS = 1u;\n{code}\n")), "{code}");
+        }
+        for code in [
+            "// As subgroupAdd.",
+            "let subgroup = lane / subgroup_size;",
+            "let x = 1u; // subgroupAdd",
+        ] {
+            assert_eq!(standard(code), code);
+        }
+    }
 }
