@@ -3,6 +3,7 @@
 mod affected;
 mod exhaustive;
 mod generated;
+mod gpu_lab;
 mod gpu_stats;
 mod header;
 mod header_groups;
@@ -17,6 +18,7 @@ mod tree;
 pub use affected::affected;
 pub use exhaustive::exhaustive;
 pub use generated::{bless, generated, header};
+pub use gpu_lab::gpu_lab;
 pub use gpu_stats::gpu_stats;
 pub use install::{install, install_from};
 pub use program::{install_program, man};

@@ -1,9 +1,10 @@
 //! Developer tools: `cargo xtask affected`, `cargo xtask bless`, `cargo xtask exhaustive`, `cargo
-//! xtask gpu-stats`, `cargo xtask install`, `cargo xtask man`, `cargo xtask size`.
+//! xtask gpu-lab`, `cargo xtask gpu-stats`, `cargo xtask install`, `cargo xtask man`, `cargo xtask
+//! size`.
 
 use std::path::Path;
 use std::process::ExitCode;
-use xtask::{affected, bless, exhaustive, gpu_stats, install, man, size};
+use xtask::{affected, bless, exhaustive, gpu_lab, gpu_stats, install, man, size};
 
 const USAGE: &str = "\
 cargo xtask affected [BASE]  Run the tests that cover the files that differ from a commit,
@@ -11,6 +12,9 @@ cargo xtask affected [BASE]  Run the tests that cover the files that differ from
 cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md, docs/modules.md, types of options
 cargo xtask exhaustive       Run the tests with all kernel variants, storage types and replay modes,
                             and loom's tests in every interleaving
+cargo xtask gpu-lab [FOLDER [PART...]]
+                            Test the GPU kernels with a newer driver in a chroot, and print statistics
+                            of compilers for other GPUs
 cargo xtask gpu-stats ...    Print what RADV's compiler says about the GPU kernels; --help lists the options
 cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
                             pkg-config and CMake files; and the program, with man pages and completions
@@ -30,6 +34,7 @@ fn main() -> ExitCode {
         ["affected", base] => affected(base),
         ["bless"] => bless(),
         ["exhaustive"] => exhaustive(),
+        ["gpu-lab", ref arguments @ ..] => gpu_lab(arguments),
         ["gpu-stats", ref args @ ..] => gpu_stats(args),
         ["install", prefix] => install(Path::new(prefix)),
         ["man", folder] => man(Path::new(folder)),

@@ -9,6 +9,7 @@
 mod added_tables;
 mod attention;
 mod bits;
+mod dawn;
 mod executor;
 mod experts;
 mod fixture;

@@ -8,7 +8,7 @@ use tabla::exec::gpu::Device;
 use tabla::op::list::Op;
 use tabla_testkit::changes::check_changed;
 use tabla_testkit::ops::{cases, defined, expected};
-use tabla_testkit::rig::{near, run_case};
+use tabla_testkit::rig::{Device as Runner, near, run_case};
 
 /// Operations that copy or scale elements: the same bits on every device.
 const EXACT: &[Op] = &[
@@ -35,11 +35,15 @@ const FLOATS_IN_WORDS: &[Op] = &[Op::MirostatMu, Op::Logprobs];
 
 /// Checks all cases of an operation. Returns the maximum relative error.
 pub(super) fn check(device: &Device, op: Op) -> f32 {
+    check_on(&runners(device).pop().unwrap(), op)
+}
+
+/// As `check`, on any device that computes in f32.
+pub(super) fn check_on(device: &Runner, op: Op) -> f32 {
     let scalar = cpu(Level::Scalar, Precision::Exact, 1);
-    let gpu = runners(device).pop().unwrap();
     let mut worst = 0.0f32;
     for case in cases(op) {
-        let [reference, actual] = [&scalar, &gpu].map(|on| run_case(op, case, on, &|_, _| {}));
+        let [reference, actual] = [&scalar, device].map(|on| run_case(op, case, on, &|_, _| {}));
         let what = format!("{op:?} {}", case.name);
         let tolerance = match case.tolerance {
             _ if EXACT.contains(&op) => 0.0,
