@@ -5,6 +5,7 @@
 
 mod emulation;
 
+use super::fixture::{assert_close, wide};
 use super::types::FUSED;
 use super::{devices, has_variants, log, operations, software};
 use crate::common::exhaustive;
@@ -27,7 +28,7 @@ use tabla::quant::{Matrix, sections};
 use tabla_shaders::{KernelSpec, expand, standard};
 use tabla_testkit::case::Case;
 use tabla_testkit::ops::cases;
-use tabla_testkit::rig::{self, Device as Runner, Outcome, near, run_case};
+use tabla_testkit::rig::{self, Device as Runner, Outcome, run_case};
 
 /// A process with a device of Dawn.
 struct Dawn {
@@ -297,9 +298,9 @@ fn emulated_matrices_match_products_of_f16() {
             let mut kernels = table.cmds.iter().map(|cmd| cmd.kernel);
             if kernels.any(|kernel| kernel.variant == Some(KernelVariant::Matrix16)) {
                 let outcome = run_case(op, case, &runner, &|_, _| {});
-                let expected = product(&outcome, op == Op::GemmAdd);
+                let expected = product(op, &outcome);
                 let what = format!("{op:?} {}", case.name);
-                let error = near(&what, &expected, &outcome.results("y"), 1e-5);
+                let error = assert_close(&what, &outcome.results("y"), &expected, 1e-5);
                 log(format_args!("emulated {what}: error {error:.1e}"));
                 tested += 1;
             }
@@ -309,19 +310,18 @@ fn emulated_matrices_match_products_of_f16() {
 }
 
 /// Returns `W x`, or `y + W x`, in f64, with weights and activations in f16; inactive rows are unchanged.
-fn product(o: &Outcome, adds: bool) -> Vec<f32> {
+fn product(op: Op, o: &Outcome) -> Vec<f64> {
     let in_f16 = |name| -> Vec<f64> {
         let numbers = o.numbers(name).into_iter();
         numbers.map(|x| f16::from_f32(x).to_f64()).collect()
     };
-    let (w, x, mut y) = (in_f16("w"), in_f16("x"), o.numbers("y"));
+    let (w, x, mut y) = (in_f16("w"), in_f16("x"), wide(&o.numbers("y")));
     let [rows, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
     let live = o.state().active_rows as usize;
     for (x, y) in x.chunks(cols).zip(y.chunks_mut(rows)).take(live) {
         for (w, y) in w.chunks(cols).zip(y) {
             let sum: f64 = w.iter().zip(x).map(|(w, x)| w * x).sum();
-            let before = if adds { f64::from(*y) } else { 0.0 };
-            *y = (before + sum) as f32;
+            *y = if op == Op::GemmAdd { *y + sum } else { sum };
         }
     }
     y
