@@ -56,11 +56,13 @@ run_tests() {
         "$test" --nocapture "$@"
 }
 
-# Prints statistics for GPU $1 by the driver $2; its settings follow.
+# Prints statistics for GPU $1 by driver $2 on shim $3, a kernel driver that does nothing; the settings of the shim follow.
 stats() {
     echo "== $1"
-    lab env "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/lib$3_noop_drm_shim.so" "${@:4}" \
-        "$program" --family "$1" --icd "/usr/share/vulkan/icd.d/$2_icd.json" --representative
+    # The program would select RADV's null device, which newer Mesa does not have.
+    lab env "VK_ICD_FILENAMES=/usr/share/vulkan/icd.d/$2_icd.json" MESA_SHADER_CACHE_DISABLE=true \
+        "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/lib$3_noop_drm_shim.so" "${@:4}" \
+        target/release/gpu-stats --driver-is-selected --family "$1" --representative
 }
 
 for part in "${parts[@]}"; do
@@ -75,8 +77,6 @@ for part in "${parts[@]}"; do
             ;;
         stats)
             cargo build --release --package tabla-gpu-stats
-            program=target/release/gpu-stats
-            # The shims are drivers of the kernel that do nothing.
             for gpu in navi31 gfx1201; do
                 stats "$gpu" radeon amdgpu "AMDGPU_GPU_ID=$gpu"
             done
