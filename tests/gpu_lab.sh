@@ -68,7 +68,9 @@ stats() {
 for part in "${parts[@]}"; do
     case "$part" in
         tests)
-            run_tests --skip gpu::dawn gpu::
+            run_tests --skip gpu::dawn --skip gpu::matrix gpu::
+            # Every storage type with every product.
+            TABLA_EXHAUSTIVE=1 run_tests gpu::matrix
             ;;
         dawn)
             dawn=target/tint

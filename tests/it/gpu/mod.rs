@@ -248,35 +248,60 @@ fn each_kernel_variant_matches_its_formula() {
     }
 }
 
-/// Activations that int8 and f16 represent exactly give the results of f32.
+/// Activations that int8 represents exactly give the results of f32.
 #[test]
-fn inexact_variants_match_f32_on_representable_activations() {
-    let inexact = KernelVariant::ALL
-        .iter()
-        .copied()
-        .filter(|variant| !variant.exact());
-    for variant in inexact {
-        let options = software().variants(vec![variant]);
-        let Some(device) = devices(&options, 6).pop() else {
-            return;
-        };
-        if device.profile().variants != [variant] {
-            log(format_args!(
-                "{variant:?}: SKIPPED, not supported by the adapter"
-            ));
-            continue;
-        }
-        let checks: [(&str, Check); 6] = [
-            ("small activations", small),
-            ("gated activations", gated),
-            types_check(types_with_variant),
-            ("gemm, same bits in any batch", gemm_bits),
-            ("experts", batch_invariance),
-            ("NaN", nan_stays),
-        ];
-        for (name, check) in checks {
-            let error = check(&device);
-            log(format_args!("{variant:?}, {name}: error {error:.1e}"));
-        }
+fn int8_kernels_match_f32_on_representable_activations() {
+    variant_alone(KernelVariant::Int8);
+}
+
+/// Activations that f16 represents exactly give the results of weights in f16.
+#[test]
+fn matrix_kernels_match_f32_on_representable_activations() {
+    variant_alone(KernelVariant::Matrix8);
+    variant_alone(KernelVariant::Matrix16);
+}
+
+/// As the test of int8 kernels, for products of two to eight tokens, and those in f32.
+#[test]
+fn kernels_of_few_tokens_match_f32_on_representable_activations() {
+    variant_alone(KernelVariant::Few);
+    variant_alone(KernelVariant::FewInt8);
+}
+
+fn variant_alone(variant: KernelVariant) {
+    let options = software().variants(vec![variant]);
+    let Some(device) = devices(&options, 6).pop() else {
+        return;
+    };
+    if device.profile().variants != [variant] {
+        log(format_args!(
+            "{variant:?}: SKIPPED, not supported by the adapter"
+        ));
+        return;
     }
+    let checks: [(&str, Check); 6] = [
+        ("small activations", small),
+        ("gated activations", gated),
+        types_check(types_with_variant),
+        ("gemm, same bits in any batch", gemm_bits),
+        ("experts", batch_invariance),
+        ("NaN", nan_stays),
+    ];
+    for (name, check) in checks {
+        let error = check(&device);
+        log(format_args!("{variant:?}, {name}: error {error:.1e}"));
+    }
+}
+
+/// Every variant is either exact or has a test of its own.
+#[test]
+fn inexact_variants_are_tested() {
+    let inexact = KernelVariant::ALL.iter().filter(|variant| !variant.exact());
+    let tested = [
+        KernelVariant::Int8,
+        KernelVariant::FewInt8,
+        KernelVariant::Matrix8,
+        KernelVariant::Matrix16,
+    ];
+    assert!(inexact.eq(&tested), "a variant without a test");
 }

@@ -6,6 +6,7 @@ use super::fixture::{
 use crate::common::is_gpu_slow;
 use half::f16;
 use std::sync::Arc;
+use tabla::device::KernelVariant;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::list::Op;
@@ -67,11 +68,14 @@ pub(super) fn few_types(device: &Device) -> f64 {
 /// software GPU multiplies only the types of `FULL` with both numbers: the code that decodes a type is the same.
 pub(super) fn types_with_variant(device: &Device) -> f64 {
     let variants = &device.profile().variants;
+    // These kernels compute at most eight tokens.
+    let is_few = |v: &KernelVariant| matches!(v, KernelVariant::Few | KernelVariant::FewInt8);
+    let many = if variants.iter().any(is_few) { 7 } else { 67 };
     let has_variant = |op: Op, dtype| {
         KernelId::all(op, Some(dtype), variants).any(|kernel| kernel.variant.is_some())
     };
     let of_type = |dtype| {
-        let sizes = [(1, Op::Gemv), (67, Op::Gemm)];
+        let sizes = [(1, Op::Gemv), (many, Op::Gemm)];
         let sizes = sizes.into_iter().filter(|(_, op)| has_variant(*op, dtype));
         let count = if FULL.contains(&dtype) || !is_gpu_slow() {
             2
