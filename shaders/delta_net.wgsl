@@ -2,14 +2,12 @@
 //
 // x: [tokens, 2 key_heads key_dim + heads value_dim] f32, [q | k | v].  gates: [tokens, 2, heads] f32, [gate | beta].
 // y: [tokens, heads, value_dim] f32.  key_dim is at most 128.
-// recurrent_state: [states, heads, size] f32; u are the values that the delta rule adds (WY form).
-// A lane has columns of S.
+// recurrent_state: [states, heads, size] f32; u are the values that the delta rule adds.
 // A row whose position is outside the context is unchanged.
 
-#import recurrent
 #import state_block
 
-const WG = 128u;
+const WG = 256u;
 const UNITS = 1u;
 
 struct Params { tokens: u32, key_heads: u32, heads: u32, key_dim: u32, value_dim: u32, interleaved: u32, stride: u32, first: u32, ring: u32 }
@@ -21,126 +19,105 @@ struct Params { tokens: u32, key_heads: u32, heads: u32, key_dim: u32, value_dim
 @group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Rows that are processed together, and the maximum key_dim.
-const TILE = 8u;
-const KEYS = 128u;
-// Lanes that sum the squares of a key or a query.
-const EACH = WG / (2u * TILE);
+const TILE = 4u;
+const QUADS = 32u;
+// Lanes that load keys and queries; the others load values.
+const LOADERS = TILE * QUADS;
+// Sums of squares of eight lanes in a row.
+const SUMS = QUADS / 8u;
 
-// Keys, then queries, of the tile.
-var<workgroup> vectors: array<f32, 2u * TILE * KEYS>;
-var<workgroup> squares: array<f32, WG>;
-// Weights of the values u of the block in each row: for keys, then for queries.
-var<workgroup> weights: array<f32, 2u * TILE * STATE_BLOCK>;
+// Sums over the keys and queries of the tile: k k, q q, k q.
+var<workgroup> squares: array<vec4<f32>, TILE * SUMS>;
+// k q of the rows.
+var<workgroup> scores: array<f32, TILE>;
 
-// Loads the keys and queries of `count` rows from t on, with unit length, and stores the keys as those of
-// the positions of the block from `at` on.
-fn load_vectors(t: u32, count: u32, to: vec2<u32>, at: u32, lane: u32) {
-    let width = 2u * params.key_heads * params.key_dim + params.heads * params.value_dim;
-    let own = lane / EACH;
-    let row = own % TILE;
-    // Queries precede keys in x.
-    let offset = (1u - own / TILE) * params.key_heads * params.key_dim + to.y * params.key_dim;
-    var sum = 0.0;
-    for (var d = lane % EACH; d < params.key_dim && row < count; d += EACH) {
-        let v = x[(t + row) * width + offset + d];
-        vectors[own * KEYS + d] = v;
-        sum += v * v;
+// Of the next tile: four numbers of a key and of a query; or two columns of a value, in fetched_key; gate and beta.
+var<private> fetched_key: vec4<f32>;
+var<private> fetched_query: vec4<f32>;
+var<private> fetched_gates: vec2<f32>;
+
+fn key_lanes() -> u32 { return 8u; }
+
+fn fetch_rows(rows: Rows, number: u32) {
+    let keys = params.key_heads * params.key_dim;
+    let width = 2u * keys + params.heads * params.value_dim;
+    if (number < LOADERS && number / QUADS < rows.count) {
+        let key_head = select(rows.head / (params.heads / params.key_heads), rows.head % params.key_heads, params.interleaved != 0u);
+        let d = number % QUADS * 4u;
+        let at = (rows.t + number / QUADS) * width + key_head * params.key_dim + d;
+        let count = max(params.key_dim, d) - d;
+        fetched_query = four_of_x(at, count);
+        fetched_key = four_of_x(at + keys, count);
     }
-    squares[lane] = sum;
+    if (number >= LOADERS && (number - LOADERS) / PAIRS < rows.count) {
+        let row = (number - LOADERS) / PAIRS;
+        let c = column - 2u * pair + number % PAIRS * 2u;
+        let at = (rows.t + row) * width + 2u * keys + rows.head * params.value_dim + c;
+        fetched_key = vec4(two_of_x(at, c), 0.0, 0.0);
+    }
+    if (number < rows.count) {
+        let at = (rows.t + number) * 2u * params.heads + rows.head;
+        fetched_gates = vec2(gates[at], gates[at + params.heads]);
+    }
+}
+
+// Keys and queries get unit length.
+fn put_rows(rows: Rows, lane: Lane) {
+    let number = number_of(lane);
+    let row = number / QUADS;
+    let key = fetched_key;
+    let query = fetched_query;
+    let own = sum_key_lanes(lane, vec4(dot(key, key), dot(query, query), dot(key, query), 0.0));
+    if (number < LOADERS && number % 8u == 0u) {
+        squares[number / 8u] = own;
+    }
     workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < EACH; i++) {
-        total += squares[own * EACH + i];
-    }
-    let scale = inverseSqrt(total + 1e-6) * select(1.0, inverseSqrt(f32(params.key_dim)), own >= TILE);
-    for (var d = lane % EACH; d < params.key_dim && row < count; d += EACH) {
-        let v = vectors[own * KEYS + d] * scale;
-        vectors[own * KEYS + d] = v;
-        if (own < TILE) {
-            recurrent_state[to.x + params.key_dim * params.value_dim + d * STATE_BLOCK + at + row] = v;
+    if (number < LOADERS) {
+        var sum = squares[row * SUMS];
+        for (var i = 1u; i < SUMS; i++) {
+            sum += squares[row * SUMS + i];
         }
+        let scales = inverseSqrt(sum.xy + vec2(1e-6)) * vec2(1.0, inverseSqrt(f32(params.key_dim)));
+        let unit = key * scales.x;
+        vectors[number] = unit;
+        vectors[LOADERS + number] = query * scales.y;
+        if (number % QUADS == 0u) {
+            scores[row] = sum.z * scales.x * scales.y;
+        }
+        if (rows.kept && row < rows.count && has_last()) {
+            store_key(rows, row, number % QUADS * 4u, unit);
+        }
+    } else {
+        values[number - LOADERS] = key.xy;
+    }
+    if (number < TILE) {
+        gates_of[number] = fetched_gates;
     }
     workgroupBarrier();
 }
 
-// Computes the sums of gates and the weights of `count` rows, which are positions of the block from `at` on.
-fn load_weights(t: u32, count: u32, head: u32, to: u32, at: u32, lane: u32) {
-    let keys = to + params.key_dim * params.value_dim;
-    let totals = keys + STATE_BLOCK * (params.key_dim + params.value_dim);
-    if (lane == 0u) {
-        var sum = 0.0;
-        for (var i = 0u; i < at; i++) {
-            sum = recurrent_state[totals + i];
-            sums[i] = sum;
+fn compute_rows(rows: Rows, lane: Lane) {
+    let number = number_of(lane);
+    for (var r = 0u; r < rows.count; r++) {
+        let sum = total + gates_of[r].x;
+        let decay = decay_to(sum);
+        let of_query = product(key_at(TILE + r));
+        let key = key_at(r);
+        let of_key = product(key);
+        let all = decay * sum_key_lanes(lane, vec4(of_key, of_query));
+        let u = gates_of[r].y * (values[r * PAIRS + pair] - all.xy);
+        add_key(key, decay, u);
+        let result = all.zw + scores[r] * u;
+        if (key_lane == 0u) {
+            let at = ((rows.t + r) * params.heads + rows.head) * params.value_dim + column;
+            if (column < params.value_dim) { y[at] = result.x; }
+            if (column + 1u < params.value_dim) { y[at + 1u] = result.y; }
         }
-        for (var r = 0u; r < count; r++) {
-            sum += gates[(t + r) * 2u * params.heads + head];
-            sums[at + r] = sum;
-            recurrent_state[totals + at + r] = sum;
+        if (key_lane == 1u && rows.kept) {
+            put_columns(values_at(rows.to) + (rows.at + r) * params.value_dim, u);
         }
-    }
-    workgroupBarrier();
-    let row = lane / STATE_BLOCK;
-    let i = lane % STATE_BLOCK;
-    var key = 0.0;
-    var query = 0.0;
-    if (row < count && i <= at + row) {
-        for (var d = 0u; d < params.key_dim; d++) {
-            var k = 0.0;
-            if (i < at) {
-                k = recurrent_state[keys + d * STATE_BLOCK + i];
-            } else {
-                k = vectors[(i - at) * KEYS + d];
-            }
-            key += vectors[row * KEYS + d] * k;
-            query += vectors[(TILE + row) * KEYS + d] * k;
+        if (rows.kept && number == 2u && has_last()) {
+            recurrent_state[totals_at(rows.to) + rows.at + r] = sum;
         }
-        let decay = exp(sums[at + row] - sums[i]);
-        key *= decay;
-        query *= decay;
-    }
-    weights[lane] = key;
-    weights[TILE * STATE_BLOCK + lane] = query;
-    workgroupBarrier();
-}
-
-// Computes column c of `count` rows.
-fn compute_column(t: u32, count: u32, head: u32, to: u32, at: u32, c: u32) {
-    var keys: array<f32, TILE>;
-    var queries: array<f32, TILE>;
-    for (var d = 0u; d < params.key_dim; d++) {
-        let s = recurrent_state[to + d * params.value_dim + c];
-        for (var r = 0u; r < TILE; r++) {
-            keys[r] += vectors[r * KEYS + d] * s;
-            queries[r] += vectors[(TILE + r) * KEYS + d] * s;
-        }
-    }
-    let values = to + params.key_dim * params.value_dim + STATE_BLOCK * params.key_dim + c;
-    let keys_width = 2u * params.key_heads * params.key_dim;
-    let width = keys_width + params.heads * params.value_dim;
-    for (var r = 0u; r < count; r++) {
-        var known = exp(sums[at + r]) * keys[r];
-        var result = exp(sums[at + r]) * queries[r];
-        for (var i = 0u; i < at + r; i++) {
-            let u = recurrent_state[values + i * params.value_dim];
-            known += weights[r * STATE_BLOCK + i] * u;
-            result += weights[(TILE + r) * STATE_BLOCK + i] * u;
-        }
-        let v = x[(t + r) * width + keys_width + head * params.value_dim + c];
-        let u = gates[((t + r) * 2u + 1u) * params.heads + head] * (v - known);
-        recurrent_state[values + (at + r) * params.value_dim] = u;
-        result += weights[(TILE + r) * STATE_BLOCK + at + r] * u;
-        y[((t + r) * params.heads + head) * params.value_dim + c] = result;
-    }
-}
-
-fn compute_tile(t: u32, count: u32, to: vec2<u32>, at: u32, lane: u32) {
-    let head = to.y;
-    let key_head = select(head / (params.heads / params.key_heads), head % params.key_heads, params.interleaved != 0u);
-    load_vectors(t, count, vec2(to.x, key_head), at, lane);
-    load_weights(t, count, head, to.x, at, lane);
-    for (var c = lane; c < params.value_dim; c += WG) {
-        compute_column(t, count, head, to.x, at, c);
     }
 }

@@ -4,13 +4,11 @@
 // gates: [tokens, 2, heads] f32, [gate | dt].  d: [heads] f32.  y: [tokens, heads, value_dim] f32.
 // key_dim is at most 256.
 // recurrent_state: [states, heads, size] f32, with keys b and values dt v.
-// A lane has columns of S.
 // A row whose position is outside the context is unchanged.
 
-#import recurrent
 #import state_block
 
-const WG = 64u;
+const WG = 256u;
 const UNITS = 1u;
 
 struct Params { tokens: u32, groups: u32, heads: u32, key_dim: u32, value_dim: u32, stride: u32, first: u32, ring: u32 }
@@ -23,97 +21,93 @@ struct Params { tokens: u32, groups: u32, heads: u32, key_dim: u32, value_dim: u
 @group(0) @binding(6) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Rows that are processed together, and the maximum key_dim.
-const TILE = 8u;
-const KEYS = 256u;
+const TILE = 4u;
+const QUADS = 64u;
 
-// Queries c of the tile.
-var<workgroup> queries: array<f32, TILE * KEYS>;
-// Weights of the values of the block in each row.
-var<workgroup> weights: array<f32, TILE * STATE_BLOCK>;
+// Of the next tile: four numbers of b and of c, two columns of v, gate and dt.
+var<private> fetched_key: vec4<f32>;
+var<private> fetched_query: vec4<f32>;
+var<private> fetched_value: vec2<f32>;
+var<private> fetched_gates: vec2<f32>;
 
-// Number of elements of a row of x.
-fn width() -> u32 {
-    return params.heads * params.value_dim + 2u * params.groups * params.key_dim;
+fn key_lanes() -> u32 { return select(8u, 16u, params.key_dim > 128u); }
+
+fn fetch_rows(rows: Rows, number: u32) {
+    let all_values = params.heads * params.value_dim;
+    let keys = params.groups * params.key_dim;
+    let width = all_values + 2u * keys;
+    if (number / QUADS < rows.count) {
+        let n = number % QUADS * 4u;
+        let group = rows.head / (params.heads / params.groups);
+        let at = (rows.t + number / QUADS) * width + all_values + group * params.key_dim + n;
+        let count = max(params.key_dim, n) - n;
+        fetched_key = four_of_x(at, count);
+        fetched_query = four_of_x(at + keys, count);
+    }
+    // Each lane has the columns of one of the rows.
+    if (key_lane < rows.count) {
+        fetched_value = two_of_x((rows.t + key_lane) * width + rows.head * params.value_dim + column, column);
+    }
+    if (number < rows.count) {
+        let at = (rows.t + number) * 2u * params.heads + rows.head;
+        fetched_gates = vec2(gates[at], gates[at + params.heads]);
+    }
 }
 
-// Loads the queries of `count` rows from t on, and stores keys, values and sums of gates of the positions of
-// the block from `at` on.
-fn load(t: u32, count: u32, to: vec2<u32>, at: u32, lane: u32) {
-    let keys = to.x + params.key_dim * params.value_dim;
-    let values = keys + STATE_BLOCK * params.key_dim;
-    let totals = values + STATE_BLOCK * params.value_dim;
-    let first = params.heads * params.value_dim + to.y / (params.heads / params.groups) * params.key_dim;
-    for (var r = 0u; r < count; r++) {
-        let row = (t + r) * width();
-        for (var i = lane; i < params.key_dim; i += WG) {
-            recurrent_state[keys + i * STATE_BLOCK + at + r] = x[row + first + i];
-            queries[r * KEYS + i] = x[row + first + params.groups * params.key_dim + i];
-        }
-        let dt = gates[((t + r) * 2u + 1u) * params.heads + to.y];
-        for (var c = lane; c < params.value_dim; c += WG) {
-            recurrent_state[values + (at + r) * params.value_dim + c] = dt * x[row + to.y * params.value_dim + c];
-        }
-    }
-    if (lane == 0u) {
-        var sum = 0.0;
-        for (var i = 0u; i < at; i++) {
-            sum = recurrent_state[totals + i];
-            sums[i] = sum;
-        }
-        for (var r = 0u; r < count; r++) {
-            sum += gates[(t + r) * 2u * params.heads + to.y];
-            sums[at + r] = sum;
-            recurrent_state[totals + at + r] = sum;
-        }
-    }
-    storageBarrier();
+fn put_rows(rows: Rows, lane: Lane) {
+    let number = number_of(lane);
+    let row = number / QUADS;
+    let quad = number % QUADS;
     workgroupBarrier();
-}
-
-// Computes the weights of `count` rows, which are positions of the block from `at` on.
-fn load_weights(count: u32, to: u32, at: u32, lane: u32) {
-    let keys = to + params.key_dim * params.value_dim;
-    for (var w = lane; w < TILE * STATE_BLOCK; w += WG) {
-        let row = w / STATE_BLOCK;
-        let i = w % STATE_BLOCK;
-        var weight = 0.0;
-        if (row < count && i <= at + row) {
-            for (var k = 0u; k < params.key_dim; k++) {
-                weight += queries[row * KEYS + k] * recurrent_state[keys + k * STATE_BLOCK + i];
-            }
-            weight *= exp(sums[at + row] - sums[i]);
-        }
-        weights[w] = weight;
+    if (quad < 4u * key_lanes()) {
+        vectors[row * 4u * key_lanes() + quad] = fetched_key;
+        vectors[(TILE + row) * 4u * key_lanes() + quad] = fetched_query;
+    }
+    if (rows.kept && row < rows.count && has_last()) {
+        store_key(rows, row, quad * 4u, fetched_key);
+    }
+    if (key_lane < TILE) {
+        values[key_lane * PAIRS + pair] = fetched_value;
+    }
+    if (number < TILE) {
+        gates_of[number] = fetched_gates;
     }
     workgroupBarrier();
 }
 
-// Computes column c of `count` rows.
-fn compute_column(t: u32, count: u32, to: vec2<u32>, at: u32, c: u32) {
-    var results: array<f32, TILE>;
-    for (var k = 0u; k < params.key_dim; k++) {
-        let s = recurrent_state[to.x + k * params.value_dim + c];
-        for (var r = 0u; r < TILE; r++) {
-            results[r] += queries[r * KEYS + k] * s;
+// Adds row r of the tile to S; returns S^T c over the keys of the lane.
+fn compute_row(rows: Rows, r: u32) -> vec2<f32> {
+    let sum = total + gates_of[r].x;
+    let decay = decay_to(sum);
+    let u = gates_of[r].y * values[r * PAIRS + pair];
+    add_key(key_at(r), decay, u);
+    if (rows.kept && key_lane == 2u) {
+        put_columns(values_at(rows.to) + (rows.at + r) * params.value_dim, u);
+        if (pair == 0u && has_last()) {
+            recurrent_state[totals_at(rows.to) + rows.at + r] = sum;
         }
     }
-    let values = to.x + params.key_dim * (params.value_dim + STATE_BLOCK) + c;
-    for (var r = 0u; r < count; r++) {
-        var result = exp(sums[at + r]) * results[r];
-        for (var i = 0u; i <= at + r; i++) {
-            result += weights[r * STATE_BLOCK + i] * recurrent_state[values + i * params.value_dim];
-        }
-        let column = to.y * params.value_dim + c;
-        result += d[to.y] * x[(t + r) * width() + column];
-        y[(t + r) * params.heads * params.value_dim + column] = result;
-    }
+    return product(key_at(TILE + r));
 }
 
-fn compute_tile(t: u32, count: u32, to: vec2<u32>, at: u32, lane: u32) {
-    load(t, count, to, at, lane);
-    load_weights(count, to.x, at, lane);
-    for (var c = lane; c < params.value_dim; c += WG) {
-        compute_column(t, count, to, at, c);
+fn compute_rows(rows: Rows, lane: Lane) {
+    var pending = vec2(0.0);
+    for (var r = 0u; r < rows.count; r++) {
+        let own = compute_row(rows, r);
+        // Two rows at a time.
+        if (r % 2u == 0u && r + 1u < rows.count) {
+            pending = own;
+            continue;
+        }
+        let results = sum_key_lanes(lane, vec4(pending, own));
+        let first = r % 2u;
+        if (key_lane <= first) {
+            let row = r - first + key_lane;
+            let v = values[row * PAIRS + pair];
+            let result = select(results.zw, results.xy, key_lane < first) + d[rows.head] * v;
+            let at = ((rows.t + row) * params.heads + rows.head) * params.value_dim + column;
+            if (column < params.value_dim) { y[at] = result.x; }
+            if (column + 1u < params.value_dim) { y[at + 1u] = result.y; }
+        }
     }
 }

@@ -44,11 +44,12 @@ pub(super) fn available(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Vec
     let supported = |variant: &KernelVariant| {
         has.contains(features(*variant))
             && match variant {
+                KernelVariant::Tile => true,
+                // Sums over eight lanes are within a subgroup.
                 KernelVariant::Subgroup
-                | KernelVariant::Tile
                 | KernelVariant::Few
                 | KernelVariant::Int8
-                | KernelVariant::FewInt8 => true,
+                | KernelVariant::FewInt8 => adapter.get_info().subgroup_max_size >= 8,
                 // The use of cooperative matrices in custom shaders is unchecked.
                 KernelVariant::Matrix8 | KernelVariant::Matrix16
                     if options.shader_path.is_some() =>

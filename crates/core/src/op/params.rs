@@ -1218,6 +1218,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Convert, variant: None, dtypes: TYPES_3, units: 256, tokens: 1 },
     Kernels { op: Op::DeltaGates, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
     Kernels { op: Op::DeltaNet, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::DeltaNet, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Dry, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::DynamicTemper, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Edit, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
