@@ -6,7 +6,7 @@ const GRID = 4096u;
 
 // Subtracts 1 where `minus` is 1, otherwise adds 1.
 fn shifted(rows: vec4<u32>, minus: vec4<u32>) -> vec4<u32> {
-    return (rows + 0x01010101u - minus * 0x02020202u) ^ vec4(0x80808080u);
+    return (rows + select(vec4(0x01010101u), vec4(0xfefefeffu), minus != vec4(0u))) ^ vec4(0x80808080u);
 }
 
 // `minus` for each row.

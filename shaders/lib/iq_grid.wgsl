@@ -33,7 +33,8 @@ fn bytes_of(word: u32) -> vec4<u32> {
 // Negates the bytes, none of them 0, whose bit is set in `bits`.
 fn negated(q: vec4<u32>, bits: vec4<u32>) -> vec4<u32> {
     let ones = ((bits & vec4(15u)) * 0x00204081u) & vec4(0x01010101u);
-    return (q ^ (ones * 0xffu)) + ones;
+    // A product by 255 is slow on some devices.
+    return (q ^ ((ones << vec4(8u)) - ones)) + ones;
 }
 
 // Applies 32 signs, one per column.

@@ -5,18 +5,22 @@
 #import floats
 #import words
 
+// Two codes in the lower bytes of both halves: as f16, whose exponent has a bias of 15, they are their value / 2^8.
+fn two(codes: u32, scale: f32) -> vec2<f32> {
+    let size = (codes & 0x007f007fu) << 7u;
+    // The sum has the upper exponent bit of f16 only for NaN.
+    let nan = (size + 0x00800080u) & 0x40004000u;
+    return scale * unpack2x16float(size | nan | ((codes & 0x00800080u) << 8u));
+}
+
 fn four(codes: u32, scale: f32) -> vec4<f32> {
-    let c = unpack4xU8(codes);
-    let size = c & vec4(0x7fu);
-    let normal = (size << vec4(20u)) + vec4(0x3c000000u);
-    let tiny = bitcast<vec4<u32>>(vec4<f32>(size) / 512.0);
-    let finite = select(normal, tiny, size < vec4(8u));
-    let bits = select(finite, vec4(0x7fc00000u), size == vec4(0x7fu));
-    return scale * bitcast<vec4<f32>>(bits | ((c & vec4(0x80u)) << vec4(24u)));
+    let even = two(codes, scale);
+    let odd = two(codes >> 8u, scale);
+    return vec4(even.x, odd.x, even.y, odd.y);
 }
 
 fn numbers(row: u32, i: u32) -> Numbers {
-    let scale = f32_at(8u * params.rows * blocks() + block_index(row, i));
+    let scale = 256.0 * f32_at(8u * params.rows * blocks() + block_index(row, i));
     let at = 2u * row * blocks() + i;
     let a = w[at];
     let b = w[at + blocks()];

@@ -7,7 +7,7 @@ const MINIMA = false;
 
 // 1 for 1 and -1 for 0 in each byte.
 fn values_of(signs: vec4<u32>) -> vec4<u32> {
-    return signs | ((vec4(0x01010101u) - signs) * 0xffu);
+    return ((signs << vec4(1u)) + vec4(0x7f7f7f7fu)) ^ vec4(0x80808080u);
 }
 
 fn block(row: u32, i: u32) -> Block {
