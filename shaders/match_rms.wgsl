@@ -2,7 +2,7 @@
 //
 // x, y: [tokens, dim] f32.  One workgroup per token.
 
-#import tokens128
+#import tokens256
 #import reduce
 
 struct Params { tokens: u32, dim: u32, floor: f32 }

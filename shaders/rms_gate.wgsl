@@ -1,6 +1,6 @@
 // y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i] * silu(gate[t, g, i])
 //
-// x, gate, y: [tokens, groups, dim] f32.  w: [dim] f32.  One workgroup per token and group.
+// x, gate, y: [tokens, groups, dim] f32.  w: [dim] f32.
 
 #import rms
 #import activation
@@ -14,6 +14,6 @@ struct Params { tokens: u32, groups: u32, dim: u32, eps: f32 }
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-fn put(at: u32, i: u32, value: f32) {
-    y[at] = value * w[i] * silu(gate[at]);
+fn factor(at: u32, i: u32) -> f32 {
+    return w[i] * silu(gate[at]);
 }
