@@ -22,11 +22,14 @@ fn filter_row(row: Row, lane: Lane) {
     if (middle <= 0.0 || range <= 0.0) {
         return;
     }
-    var some = 0.0;
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        some += select(0.0, 1.0, logit(i) > minus_inf());
+    var some = vec4(0.0);
+    for (var i = lane.index; i < params.vocab; i += 8u * WG) {
+        let v0 = four_logits(i);
+        let v1 = four_logits(i + 4u * WG);
+        some += select(vec4(0.0), vec4(1.0), four_valid(i) & (v0 > vec4(minus_inf())));
+        some += select(vec4(0.0), vec4(1.0), four_valid(i + 4u * WG) & (v1 > vec4(minus_inf())));
     }
-    let count = reduce_sum(lane, some);
+    let count = reduce_sum(lane, sum_four(some));
     let peak = peak_of(lane);
     let entropy = entropy_of(lane, peak, sum_of(lane, peak));
     // A single candidate is sampled at any temperature.
@@ -37,7 +40,12 @@ fn filter_row(row: Row, lane: Lane) {
     let low = max(0.0, middle - range);
     let power = exp(samplers[row.sequence].dynatemp_exponent * ln(part));
     let temperature = max(low + (middle + range - low) * power, COLDEST);
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        y[base + i] /= temperature;
+    for (var i = lane.index; i < params.vocab; i += 4u * WG) {
+        let v = four_logits(i) / temperature;
+        let valid = four_valid(i);
+        if (valid.x) { y[base + i] = v.x; }
+        if (valid.y) { y[base + i + WG] = v.y; }
+        if (valid.z) { y[base + i + 2u * WG] = v.z; }
+        if (valid.w) { y[base + i + 3u * WG] = v.w; }
     }
 }

@@ -18,22 +18,26 @@ fn filter_row(row: Row, lane: Lane) {
     if (n <= 0.0) {
         return;
     }
-    var some = 0.0;
-    var sum = 0.0;
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (logit(i) > minus_inf()) {
-            some += 1.0;
-            sum += logit(i);
-        }
+    var some = vec4(0.0);
+    var sum = vec4(0.0);
+    for (var i = lane.index; i < params.vocab; i += 8u * WG) {
+        let v0 = four_logits(i);
+        let v1 = four_logits(i + 4u * WG);
+        let counted0 = four_valid(i) & (v0 > vec4(minus_inf()));
+        let counted1 = four_valid(i + 4u * WG) & (v1 > vec4(minus_inf()));
+        some += select(vec4(0.0), vec4(1.0), counted0) + select(vec4(0.0), vec4(1.0), counted1);
+        sum += select(vec4(0.0), v0, counted0) + select(vec4(0.0), v1, counted1);
     }
-    let count = reduce_sum(lane, some);
-    let mean = reduce_sum(lane, sum) / count;
-    var squares = 0.0;
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (logit(i) > minus_inf()) {
-            squares += (logit(i) - mean) * (logit(i) - mean);
-        }
+    let count = reduce_sum(lane, sum_four(some));
+    let mean = reduce_sum(lane, sum_four(sum)) / count;
+    var squares = vec4(0.0);
+    for (var i = lane.index; i < params.vocab; i += 8u * WG) {
+        let v0 = four_logits(i);
+        let v1 = four_logits(i + 4u * WG);
+        let d0 = select(vec4(0.0), v0 - mean, four_valid(i) & (v0 > vec4(minus_inf())));
+        let d1 = select(vec4(0.0), v1 - mean, four_valid(i + 4u * WG) & (v1 > vec4(minus_inf())));
+        squares += d0 * d0 + d1 * d1;
     }
-    let sigma = sqrt(reduce_sum(lane, squares) / count);
+    let sigma = sqrt(reduce_sum(lane, sum_four(squares)) / count);
     keep_from(lane.index, peak_of(lane) - n * sigma);
 }

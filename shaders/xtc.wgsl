@@ -17,6 +17,12 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
+// Negated values whose weight is at least `least`; -inf for others.
+fn likely(v: vec4<f32>, i: u32, peak: f32, least: f32) -> vec4<f32> {
+    let heavy = four_weights(v, i, peak) >= vec4(least);
+    return select(select(vec4(minus_inf()), -v, v <= vec4(peak)), vec4(minus_inf()), !heavy);
+}
+
 fn filter_row(row: Row, lane: Lane) {
     let key = vec2(samplers[row.sequence].seed_lo, samplers[row.sequence].seed_hi);
     let word = philox(vec4(0u, row.position + 1u, 1u, 0u), key).x;
@@ -26,16 +32,18 @@ fn filter_row(row: Row, lane: Lane) {
     let peak = peak_of(lane);
     let least_weight = samplers[row.sequence].xtc_threshold * sum_of(lane, peak);
     // The maximum of negated values is the negated minimum.
-    var top = minus_inf();
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (weight(logit(i), peak) >= least_weight && logit(i) <= peak) {
-            top = max(top, -logit(i));
-        }
+    var top = vec4(minus_inf());
+    for (var i = lane.index; i < params.vocab; i += 8u * WG) {
+        let v0 = four_logits(i);
+        let v1 = four_logits(i + 4u * WG);
+        top = larger_of(top, likely(v0, i, peak, least_weight));
+        top = larger_of(top, likely(v1, i + 4u * WG, peak, least_weight));
     }
-    let last = -reduce_max(lane, top);
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        if (logit(i) > last) {
-            y[base + i] = minus_inf();
-        }
+    let last = -reduce_max(lane, max(max(top.x, top.y), max(top.z, top.w)));
+    for (var i = lane.index; i < params.vocab; i += 8u * WG) {
+        let v0 = four_logits(i);
+        let v1 = four_logits(i + 4u * WG);
+        remove_four(i, v0 > vec4(last));
+        remove_four(i + 4u * WG, v1 > vec4(last));
     }
 }

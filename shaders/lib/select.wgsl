@@ -26,18 +26,33 @@ fn pass_bins(prefix: u32, target_weight: u32) -> vec2<u32> {
     return vec2((prefix << 8u) | bin, rest);
 }
 
+// Adds the weight of a value to its bin, if its key has the prefix.
+fn count_value(v: f32, shift: u32, prefix: u32) {
+    let key = key_of(rank_of(v));
+    // In two steps, since a shift by 32 is undefined.
+    if (((key >> shift) >> 8u) == prefix) {
+        atomicAdd(&bins[(key >> shift) & 255u], weight_of(v));
+    }
+}
+
+fn count_four(v: vec4<f32>, valid: vec4<bool>, shift: u32, prefix: u32) {
+    if (valid.x) { count_value(v.x, shift, prefix); }
+    if (valid.y) { count_value(v.y, shift, prefix); }
+    if (valid.z) { count_value(v.z, shift, prefix); }
+    if (valid.w) { count_value(v.w, shift, prefix); }
+}
+
 fn threshold(lane: u32, target_weight: u32) -> u32 {
     var at = vec2(0u, target_weight);
     for (var round = 0u; round < 4u; round++) {
         let shift = 24u - 8u * round;
         atomicStore(&bins[lane], 0u);
         workgroupBarrier();
-        for (var i = lane; i < params.vocab; i += WG) {
-            let key = key_of(rank_of(logit(i)));
-            // In two steps, since a shift by 32 is undefined.
-            if (((key >> shift) >> 8u) == at.x) {
-                atomicAdd(&bins[(key >> shift) & 255u], weight_of(logit(i)));
-            }
+        for (var i = lane; i < params.vocab; i += 8u * WG) {
+            let v0 = four_logits(i);
+            let v1 = four_logits(i + 4u * WG);
+            count_four(v0, four_valid(i), shift, at.x);
+            count_four(v1, four_valid(i + 4u * WG), shift, at.x);
         }
         workgroupBarrier();
         if (lane == 0u) {
@@ -49,11 +64,16 @@ fn threshold(lane: u32, target_weight: u32) -> u32 {
     return at.x;
 }
 
+fn four_keys(v: vec4<f32>) -> vec4<u32> {
+    return vec4(key_of(rank_of(v.x)), key_of(rank_of(v.y)), key_of(rank_of(v.z)), key_of(rank_of(v.w)));
+}
+
 // Sets values with smaller keys to -inf.
 fn keep_keys_from(lane: u32, least: u32) {
-    for (var i = lane; i < params.vocab; i += WG) {
-        if (key_of(rank_of(logit(i))) < least) {
-            y[base + i] = minus_inf();
-        }
+    for (var i = lane; i < params.vocab; i += 8u * WG) {
+        let v0 = four_logits(i);
+        let v1 = four_logits(i + 4u * WG);
+        remove_four(i, four_keys(v0) < vec4(least));
+        remove_four(i + 4u * WG, four_keys(v1) < vec4(least));
     }
 }
