@@ -4,8 +4,7 @@
 // One workgroup per token.
 
 #import tokens256
-#import keys
-#import best
+#import best4
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -14,21 +13,28 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
+// Index of the first element of the row.
+var<private> base: u32;
+
+fn logit(i: u32) -> f32 {
+    return x[base + i];
+}
+
 fn compute(token: u32, lane: Lane) {
-    let base = token * params.vocab;
-    var value = minus_inf();
-    var id = NO_TOKEN;
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        let v = x[base + i];
-        if (v > value) {
-            value = v;
-            id = i;
-        }
+    base = token * params.vocab;
+    var best = no_best();
+    for (var i = lane.index; i < params.vocab; i += 16u * WG) {
+        let v0 = four_logits(i);
+        let v1 = four_logits(i + 4u * WG);
+        let v2 = four_logits(i + 8u * WG);
+        let v3 = four_logits(i + 12u * WG);
+        best = better_of(best, v0, four_ids(i));
+        best = better_of(best, v1, four_ids(i + 4u * WG));
+        best = better_of(best, v2, four_ids(i + 8u * WG));
+        best = better_of(best, v3, four_ids(i + 12u * WG));
     }
-    reduce_best(lane, value, id);
+    reduce_four(lane, best);
     if (lane.index == 0u) {
-        // Tests the exponent, because comparisons with NaN are not reliable.
-        let finite = (bitcast<u32>(best_value[0]) & 0x7f800000u) != 0x7f800000u;
-        ids[token] = select(NO_TOKEN, best_id[0], finite);
+        ids[token] = select(NO_TOKEN, best_id[0], is_finite(best_value[0]));
     }
 }

@@ -15,6 +15,11 @@ fn key_of(v: f32) -> u32 {
     return bits ^ select(0x80000000u, 0xffffffffu, (bits >> 31u) == 1u);
 }
 
+// Tests the exponent, because comparisons with NaN are not reliable.
+fn is_finite(v: f32) -> bool {
+    return (bitcast<u32>(v) & 0x7f800000u) != 0x7f800000u;
+}
+
 // Through a variable, since WGSL has no constant for infinity.
 fn minus_inf() -> f32 {
     var bits = 0xff800000u;

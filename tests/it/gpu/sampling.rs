@@ -261,9 +261,22 @@ pub(super) fn penalize(device: &Device) -> f64 {
 
 pub(super) fn greedy(device: &Device, x: &[f32]) -> Fixture {
     let vocab = u32::try_from(x.len()).unwrap();
-    let mut fixture = Fixture::new(device, shape(1), vec![], |b| b.greedy_stage(vocab));
+    // Long rows are divided.
+    let shape = Shape {
+        part: 64,
+        ..shape(1)
+    };
+    let mut fixture = Fixture::new(device, shape, vec![], |b| b.greedy_stage(vocab));
     fixture.put("logits", x);
     fixture
+}
+
+/// Returns the logits after a number of NaN.
+fn after_nan(x: &[f32], count: u32) -> Vec<f32> {
+    (0..count)
+        .map(|_| f32::NAN)
+        .chain(x.iter().copied())
+        .collect()
 }
 
 pub(super) fn argmax(device: &Device) -> f64 {
@@ -277,8 +290,13 @@ pub(super) fn argmax(device: &Device) -> f64 {
         (&nan, 3),
         (&[inf, -9.0, inf], 1),
     ];
-    for (x, expected) in picks {
-        let mut fixture = greedy(device, x);
+    // Of whole rows, and of several parts, one without a number.
+    let picks = [0, 5000]
+        .iter()
+        .flat_map(|count| picks.iter().map(move |pick| (*count, *pick)));
+    for (count, (x, id)) in picks {
+        let (x, expected) = (after_nan(x, count), count + id);
+        let mut fixture = greedy(device, &x);
         fixture.state(active_rows(1), &[(9, 6)]);
         fixture.run();
         let (state, row) = fixture.state_now();
@@ -292,7 +310,10 @@ pub(super) fn argmax(device: &Device) -> f64 {
         [f32::NAN; 3],
         [f32::INFINITY; 3],
         [f32::NAN, inf, f32::INFINITY],
-    ] {
+    ]
+    .iter()
+    .flat_map(|x| [0, 5000].map(|count| after_nan(x, count)))
+    {
         let mut fixture = greedy(device, &x);
         fixture.state(active_rows(1), &[(9, 6)]);
         fixture.run();

@@ -224,6 +224,10 @@ macro_rules! for_each_op {
             Gumbel = gumbel(y: update, samplers: read, state: read);
             /// `ids[t] = argmax(x[t, :])`, ties by lowest id
             Argmax = argmax(x: read, ids: write, state: read);
+            /// `ids[t, p] = argmax(x[t, p part .. (p + 1) part])`, ties by lowest id
+            ArgmaxPart = argmax_part(x: read, ids: write, state: read);
+            /// `ids[t]` = the id among `parts[t, :]` with the largest `x[t, id]`, ties by lowest id
+            ArgmaxJoin = argmax_join(x: read, parts: read, ids: write, state: read);
             /// `mu[sequence[t]] -= eta (-log2(softmax(x[t, :])[ids[t]]) - tau)`; mu is stored in
             /// `samplers`
             MirostatMu = mirostat_mu(x: read, ids: read, samplers: update, state: read);

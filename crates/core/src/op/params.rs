@@ -176,6 +176,31 @@ pub struct Params {
     pub vocab: u32,
 }
 }
+/// Parameters of `argmax_join`.
+pub mod argmax_join {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub vocab: u32,
+    pub parts: u32,
+}
+}
+/// Parameters of `argmax_part`.
+pub mod argmax_part {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
+}
+}
 /// Parameters of `attend_join`.
 pub mod attend_join {
     use bytemuck::{Pod, Zeroable};
@@ -1195,6 +1220,8 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::AddToStreams, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Advance, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Argmax, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::ArgmaxJoin, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::ArgmaxPart, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::AttendJoin, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::AttendPart, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::AttendPart, variant: Some("subgroup"), dtypes: TYPES_1, units: 1, tokens: 1 },
@@ -1319,6 +1346,8 @@ pub fn bytes(op: Op) -> usize {
         Op::AddToStreams => size_of::<add_to_streams::Params>(),
         Op::Advance => size_of::<advance::Params>(),
         Op::Argmax => size_of::<argmax::Params>(),
+        Op::ArgmaxJoin => size_of::<argmax_join::Params>(),
+        Op::ArgmaxPart => size_of::<argmax_part::Params>(),
         Op::AttendJoin => size_of::<attend_join::Params>(),
         Op::AttendPart => size_of::<attend_part::Params>(),
         Op::Attention => size_of::<attention::Params>(),

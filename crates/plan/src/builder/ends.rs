@@ -10,6 +10,9 @@ use tabla_core::op::params;
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Slot};
 
+/// Number of elements per part of a divided argmax.
+const ARGMAX_PART: u32 = 4096;
+
 /// Parameters of operations on rows of logits.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -264,10 +267,38 @@ impl Builder<'_> {
     /// Emits the argmax of each row; returns the ids.
     pub(super) fn argmax(&mut self, x: X) -> Slot {
         let (tokens, vocab) = (x.tokens, x.cols);
+        // Devices that divide attention also divide rows.
+        if self.shape.part > 0 && vocab > ARGMAX_PART {
+            return self.argmax_of_parts(x, ARGMAX_PART);
+        }
         let ids = self.scratch_of(DType::U32, "ids", [tokens, 1]);
         let slots = [x.slot, ids, self.state];
         let params = params::argmax::Params { tokens, vocab };
         self.emit(Op::Argmax, None, &slots, &params, [1, tokens]);
+        ids
+    }
+
+    /// Emits the argmax of each row in parts of `part` elements; returns the ids.
+    pub fn argmax_of_parts(&mut self, x: X, part: u32) -> Slot {
+        let (tokens, vocab) = (x.tokens, x.cols);
+        let parts = vocab.div_ceil(part.max(1));
+        let of_parts = self.scratch_of(DType::U32, "best", [tokens, parts]);
+        let params = params::argmax_part::Params {
+            tokens,
+            vocab,
+            part,
+            parts,
+        };
+        let slots = [x.slot, of_parts, self.state];
+        self.emit(Op::ArgmaxPart, None, &slots, &params, [parts, tokens]);
+        let ids = self.scratch_of(DType::U32, "ids", [tokens, 1]);
+        let params = params::argmax_join::Params {
+            tokens,
+            vocab,
+            parts,
+        };
+        let slots = [x.slot, of_parts, ids, self.state];
+        self.emit(Op::ArgmaxJoin, None, &slots, &params, [1, tokens]);
         ids
     }
 

@@ -156,6 +156,64 @@ impl Tested for kind::Argmax {
     }
 }
 
+macro_rules! argmax_parts_case {
+    ($name:literal, $vocab:literal by $part:literal, $tokens:literal/$live:literal) => {
+        Case::new($name, $tokens, $live, |b| {
+            let x = b.input("x", $vocab);
+            b.argmax_of_parts(x, $part);
+        })
+        .tolerance(0.0)
+    };
+}
+
+impl Tested for kind::ArgmaxPart {
+    /// One part and several, the last one whole or partial.
+    const CASES: &'static [Case] = &[
+        argmax_parts_case!("one element", 1 by 4, 1/1),
+        argmax_parts_case!("one part", 37 by 64, 3/2),
+        argmax_parts_case!("small parts", 131 by 8, 5/3),
+        argmax_parts_case!("whole parts", 9216 by 4608, 2/2),
+        argmax_parts_case!("partial part", 8999 by 4096, 1/1),
+    ];
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        let (x, mut ids) = (o.numbers("x"), o.numbers("ids"));
+        let p: params::argmax_part::Params = o.params();
+        let [vocab, part, parts] = [p.vocab, p.part, p.parts].map(|n| n as usize);
+        for (t, x) in x.chunks(vocab).take(live).enumerate() {
+            for (i, x) in x.chunks(part).enumerate() {
+                let largest = x.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x));
+                let first = x.iter().position(|x| *x == largest).expect("a largest");
+                ids[t * parts + i] = (i * part + first) as f32;
+            }
+        }
+        vec![("ids", ids)]
+    }
+}
+
+impl Tested for kind::ArgmaxJoin {
+    /// One part and several, more than lanes of a workgroup; random ids are below 50.
+    const CASES: &'static [Case] = &[
+        argmax_parts_case!("one part", 60 by 64, 1/1),
+        argmax_parts_case!("parts", 131 by 8, 5/3),
+        argmax_parts_case!("many parts", 2053 by 4, 3/3),
+    ];
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        let [x, parts, mut ids] = ["x", "parts", "ids"].map(|name| o.numbers(name));
+        let p: params::argmax_join::Params = o.params();
+        let [vocab, count] = [p.vocab, p.parts].map(|n| n as usize);
+        for (t, id) in ids.iter_mut().enumerate().take(live) {
+            let own = parts[t * count..][..count].iter();
+            let value = |id: f32| wide(x[t * vocab + id as usize]);
+            let largest = own.clone().fold(f64::MIN, |m, id| m.max(value(*id)));
+            let first = own.filter(|id| value(**id) == largest);
+            *id = first.fold(f32::MAX, |least, id| least.min(*id));
+        }
+        vec![("ids", ids)]
+    }
+}
+
 macro_rules! advance_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal, $sampler:expr) => {
         Case::new($name, $tokens, $live, |b| b.greedy_stage(50))
