@@ -12,18 +12,24 @@ var<workgroup> bins: array<atomic<u32>, 256>;
 // Prefix of the key, and the remaining weight below the bins passed.
 var<workgroup> prefix_and_rest: vec2<u32>;
 
-fn pass_bins(prefix: u32, target_weight: u32) -> vec2<u32> {
-    var bin = 255u;
-    var rest = target_weight;
-    loop {
-        let held = atomicLoad(&bins[bin]);
-        if (held >= rest || bin == 0u) {
-            break;
-        }
-        rest -= held;
-        bin -= 1u;
+// Sums of the bins from each one up.
+var<workgroup> sums_above: array<u32, 256>;
+
+// Finds the last bin whose sum reaches the target, the first if none does, by all lanes. It is added to the prefix, and
+// the bins above it are subtracted from the target.
+fn pass_bins(lane: u32, prefix: u32, target_weight: u32) {
+    sums_above[lane] = atomicLoad(&bins[lane]);
+    for (var step = 1u; step < 256u; step *= 2u) {
+        workgroupBarrier();
+        let other = select(0u, sums_above[min(lane + step, 255u)], lane + step < 256u);
+        workgroupBarrier();
+        sums_above[lane] += other;
     }
-    return vec2((prefix << 8u) | bin, rest);
+    workgroupBarrier();
+    let rest = select(0u, sums_above[min(lane + 1u, 255u)], lane < 255u);
+    if (rest < target_weight && (sums_above[lane] >= target_weight || lane == 0u)) {
+        prefix_and_rest = vec2((prefix << 8u) | lane, target_weight - rest);
+    }
 }
 
 // Adds the weight of a value to its bin, if its key has the prefix.
@@ -55,9 +61,7 @@ fn threshold(lane: u32, target_weight: u32) -> u32 {
             count_four(v1, four_valid(i + 4u * WG), shift, at.x);
         }
         workgroupBarrier();
-        if (lane == 0u) {
-            prefix_and_rest = pass_bins(at.x, at.y);
-        }
+        pass_bins(lane, at.x, at.y);
         workgroupBarrier();
         at = prefix_and_rest;
     }

@@ -41,7 +41,7 @@ pub enum GpuFeatures {
 /// default kernel runs on every device. Ordered by preference, the preferred variants last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KernelVariant {
-    /// Reductions use subgroup operations instead of workgroup memory.
+    /// Reductions use operations on subgroups of at least eight lanes instead of workgroup memory.
     Subgroup,
     /// Tiled attention for many tokens; the head dimension is a multiple of 8 and at most 512.
     Tile,
