@@ -197,7 +197,7 @@ fn tunes_parameters_with_several_candidates() {
     };
     let report = measure(&source, &gpu(200));
     let parts = values(&report.attention_parts);
-    // Parts longer than the context are duplicates of the default 256.
+    // Longer parts are duplicates of 256, which is the whole context.
     assert_eq!(parts, [64, 128, 256]);
     assert!(parts.contains(&report.tuning.attention_part));
     let chunks = values(&report.chunks);

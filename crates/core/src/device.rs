@@ -149,7 +149,7 @@ pub struct Profile {
     pub variants: Vec<KernelVariant>,
     /// Tuned kernels, which override the preferred variant.
     pub tuned_kernels: Vec<TunedKernel>,
-    /// Number of positions per part of split attention for few tokens; 0 disables splitting.
+    /// Minimum number of positions per part of split attention for few tokens; 0 disables splitting.
     pub attention_part: u32,
     /// Number of tokens per prefill chunk.
     pub chunk_tokens: u32,

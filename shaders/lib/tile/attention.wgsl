@@ -7,6 +7,7 @@
 // of columns. Tiles begin at multiples of their size and sums are in order of positions, so that
 // results do not depend on the other tokens of the batch.
 
+#import eight
 #import keys_values
 #import pages
 #import tanh
@@ -121,13 +122,12 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
             workgroupBarrier();
             for (var i = lane; i < size * octets; i += WG) {
                 let position = at + i / octets;
-                var k = Eight();
-                if (position >= lowest && position < highest) {
-                    k = key(row_start(row_in(tile_pages, at, position)), column + i % octets);
-                }
                 let to = i / octets * pitch + i % octets * 2u;
-                tile[to] = k.lo;
-                tile[to + 1u] = k.hi;
+                if (position >= lowest && position < highest) {
+                    let k = key(row_start(row_in(tile_pages, at, position)), column + i % octets);
+                    tile[to] = low(k);
+                    tile[to + 1u] = high(k);
+                }
             }
             workgroupBarrier();
             if (alive) {
@@ -153,11 +153,13 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
             peak = top;
             for (var i = lane; i < size * octets; i += WG) {
                 let position = at + i / octets;
+                let to = i / octets * pitch + i % octets * 2u;
                 var v = Eight();
                 if (position >= lowest && position < highest) {
-                    v = value(row_start(row_in(tile_pages, at, position)), column + i % octets);
+                    let start = row_start(row_in(tile_pages, at, position));
+                    let column = 2u * (column + i % octets);
+                    v = Eight(four(value(start, column)), four(value(start, column + 1u)));
                 }
-                let to = i / octets * pitch + i % octets * 2u;
                 tile[to] = v.lo;
                 tile[to + 1u] = v.hi;
             }

@@ -2,6 +2,16 @@
 
 use super::params::PAGE;
 
+/// Returns the number of positions per part of split attention if `seen` are visible: `part`, or whole
+/// pages if that is more than `parts` parts.
+#[must_use]
+pub fn part_size(part: u32, parts: u32, seen: u32) -> u32 {
+    match seen.div_ceil(parts.max(1)) {
+        least if least > part => least.next_multiple_of(PAGE),
+        _ => part,
+    }
+}
+
 /// Layout of the KV cache in pages of [`PAGE`] positions.
 ///
 /// The page table, [`BufferId::Pages`](super::table::BufferId::Pages), has one row per sequence:

@@ -1223,6 +1223,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::ArgmaxJoin, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::ArgmaxPart, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::AttendJoin, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::AttendJoin, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::AttendPart, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::AttendPart, variant: Some("subgroup"), dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::Attention, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },

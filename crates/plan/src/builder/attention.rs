@@ -287,15 +287,14 @@ impl Builder<'_> {
     }
 
     /// Emits split attention, for few tokens and many positions: parts of `part` positions are
-    /// processed in parallel. `part` is increased if necessary to have at most 64 parts.
+    /// processed in parallel, or of more if 64 parts of that size are too few for the visible positions.
     pub fn split_attention(&mut self, at: Heads, q: X, scores: Scores, part: u32) -> X {
         self.attend_parts(at, q, scores, [part, 0])
     }
 
     fn attend_parts(&mut self, at: Heads, q: X, scores: Scores, [part, positions]: [u32; 2]) -> X {
         let (tokens, window) = (q.tokens, self.window(at, positions));
-        let part = part.max(window.div_ceil(PARTS_MAX));
-        let parts = window.div_ceil(part.max(1));
+        let parts = window.div_ceil(part.max(1)).min(PARTS_MAX);
         let size = at.heads * parts * (at.head_dim + 2);
         let x = self.scratch("p", tokens, size);
         let ([keys, values], pages) = self.cache(at);

@@ -306,6 +306,14 @@ impl Tested for kind::Attention {
     }
 }
 
+/// Positions of a part: `part`, or pages until `parts` parts are enough.
+fn part_of(seen: usize, part: u32, parts: u32) -> usize {
+    let pages = (1..).map(|n| n * params::PAGE as usize);
+    let mut sizes = std::iter::once(part as usize).chain(pages.filter(|n| *n > part as usize));
+    let enough = sizes.find(|size| size * parts as usize >= seen);
+    enough.expect("sizes increase without a limit")
+}
+
 impl Tested for kind::AttendPart {
     /// Groups of 1 to 7, parts with a partial tile, one part and many, rings that wrap within a part,
     /// contexts with a partial page.
@@ -318,6 +326,10 @@ impl Tested for kind::AttendPart {
         attention_case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, part 64),
         attention_case!("latent", F16, 1/1 at 90 of 128, 5/1 x 576, latent true, part 32),
         attention_case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
+        attention_case!("larger parts", F16, 3/2 at 1300 of 1536, 10/2 x 72, part 16),
+        attention_case!("one column of octets", F16, 2/2 at 200 of 256, 3/3 x 8, part 128),
+        attention_case!("odd tiles", F32, 4/3 at 191 of 256, 8/2 x 104, window 130, part 128),
+        attention_case!("long heads of codes", Q8_0, 2/1 at 170 of 256, 5/1 x 256, part 100),
     ];
 
     /// Does not change unused parts.
@@ -348,10 +360,8 @@ impl Tested for kind::AttendPart {
                 let q = &q[unit * head..][..head];
                 softcapped(wide(p.scale) * dot(q, &k[at(position)..]), p.softcap)
             };
-            for (seen, y) in seen
-                .chunks(p.part as usize)
-                .zip(y.chunks_exact_mut(head + 2))
-            {
+            let size = part_of(seen.len(), p.part, p.parts);
+            for (seen, y) in seen.chunks(size).zip(y.chunks_exact_mut(head + 2)) {
                 let peak = seen.iter().map(score).fold(f64::MIN, f64::max);
                 let weights: Vec<f64> = seen.iter().map(|s| (score(s) - peak).exp()).collect();
                 for (i, y) in y[..head].iter_mut().enumerate() {
@@ -385,6 +395,8 @@ impl Tested for kind::AttendJoin {
         attend_join_case!("many parts", 3/2 at 500 of 1024, 3 x 72, window 0, part 16),
         attend_join_case!("whole parts", 1/1 at 127 of 256, 2 x 8, window 0, part 32),
         attend_join_case!("window", 4/4 at 300 of 512, 2 x 16, window 100, part 32),
+        attend_join_case!("larger parts", 3/2 at 1500 of 2048, 2 x 64, window 0, part 16),
+        attend_join_case!("long heads", 2/2 at 900 of 1024, 2 x 576, window 0, part 16),
         attention_case!("skip", F16, 4/3 at 0 of 1024, 8/2 x 64, 8 sinks, skip 1, part 16),
         attention_case!("skip of parts", F32, 2/2 at 700 of 1024, 4/2 x 64, window 128, 4 sinks, skip 600, part 16),
         attention_case!("sinks", F16, 3/2 at 500 of 1024, 8/2 x 64, window 128, 8 sinks, part 16),
@@ -402,7 +414,7 @@ impl Tested for kind::AttendJoin {
                 n => n,
             };
             let seen = end.min(p.window).min(end - p.skip.min(end - 1));
-            let there = seen.div_ceil(p.part) as usize;
+            let there = (seen as usize).div_ceil(part_of(seen as usize, p.part, p.parts));
             let parts = x[(t * heads + i / head) * parts * size..]
                 .chunks(size)
                 .take(there);

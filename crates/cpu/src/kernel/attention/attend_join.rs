@@ -10,6 +10,7 @@ use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::kind;
 use tabla_core::op::operands::attend_join::AT;
+use tabla_core::op::pages::part_size;
 use tabla_core::op::params::attend_join::Params;
 
 impl Kernel for kind::AttendJoin {
@@ -28,7 +29,7 @@ impl Kernel for kind::AttendJoin {
                 n => n,
             };
             let seen = end.min(p.window).min(end - p.skip.min(end - 1));
-            let there = seen.div_ceil(p.part) as usize;
+            let there = seen.div_ceil(part_size(p.part, p.parts, seen)) as usize;
             let parts = || {
                 x[unit * parts * size..]
                     .chunks_exact(size)

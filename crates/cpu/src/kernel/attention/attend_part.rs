@@ -14,6 +14,7 @@ use std::marker::PhantomData;
 use tabla_core::error::Result;
 use tabla_core::op::kind;
 use tabla_core::op::operands::attend_part::AT;
+use tabla_core::op::pages::part_size;
 use tabla_core::op::params::attend_part::Params;
 
 struct AttendPart<C>(PhantomData<C>);
@@ -22,7 +23,6 @@ impl<C: CacheType> Kernel for AttendPart<C> {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
-        let size = head + 2;
         let (q, keys, values) = (
             args.f32s(AT.q),
             args.bytes(AT.k_cache),
@@ -37,7 +37,7 @@ impl<C: CacheType> Kernel for AttendPart<C> {
                 n => n,
             };
             let seen = end.saturating_sub(p.window).max(p.skip.min(end - 1))..end;
-            let y = y.unit(unit, p.parts as usize * size);
+            let y = y.unit(unit, p.parts as usize * (head + 2));
             let kv_head = unit % heads / (heads / kv_heads);
             let pages = Pages::of(
                 args.bytes(AT.pages),
@@ -57,9 +57,10 @@ impl<C: CacheType> Kernel for AttendPart<C> {
                     (score, cap) => cap * math::tanh(score / cap),
                 }
             };
-            let parts = seen.clone().step_by(p.part as usize);
-            for (first, y) in parts.zip(y.chunks_exact_mut(size)) {
-                let part = first..seen.end.min(first + p.part);
+            let size = part_size(p.part, p.parts, seen.end - seen.start);
+            let parts = seen.clone().step_by(size as usize);
+            for (first, y) in parts.zip(y.chunks_exact_mut(head + 2)) {
+                let part = first..seen.end.min(first + size);
                 let peak = part.clone().map(score).fold(-3.0e38, f32::max);
                 y.fill(0.0);
                 for position in part {
