@@ -7,16 +7,17 @@
 // parts are not written.  One workgroup per token, part and up to four query heads of a KV head,
 // which is read once for them.
 //
-// Online softmax over tiles of positions. In each tile eight lanes score a position, so that they
-// load consecutive bytes; then lanes sum four columns over groups of four positions.
+// Online softmax over tiles of positions. In each tile four lanes score a position, so that they load
+// consecutive bytes; then lanes sum four columns over groups of four positions.
 
 #import grid
 #import state
 #import keys_values
 #import fold
 #import parts
+#import quarters
+#import softcapped
 #import span
-#import tanh
 
 const WG = 256u;
 const UNITS = 1u;
@@ -29,43 +30,32 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f3
 @group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Columns, one query head per component: column j of each octet, then column j + 1. Lanes next to each
-// other read octets next to each other. At the end, sums of each lane.
-var<workgroup> query: array<vec4<f32>, 576>;
+// Octets of columns, one query head per component, padded to avoid bank conflicts. At the end, sums of each lane.
+var<workgroup> query: array<array<vec4<f32>, 9>, 72>;
 // Start of the cache row of each position of a tile.
-var<workgroup> rows: array<vec2<u32>, TILE / 2u>;
-
-fn softcapped(score: vec4<f32>) -> vec4<f32> {
-    if (params.softcap == 0.0) {
-        return score;
-    }
-    let s = score / params.softcap;
-    return params.softcap * vec4(tanh_of(s.x), tanh_of(s.y), tanh_of(s.z), tanh_of(s.w));
-}
+var<workgroup> rows: array<vec4<u32>, TILE / 4u>;
+// Number of positions of a tile that a lane weighs, for one head.
+const SHARE = 4u * TILE / WG;
 
 // Adds the products of a column of the queries with that of two keys.
-fn add_column(sums: Two, column: u32, a: f32, b: f32) -> Two {
-    let all = query[column];
-    return Two(sums.a + a * all, sums.b + b * all);
+fn add_column(sums: Two, column: vec4<f32>, a: f32, b: f32) -> Two {
+    return Two(sums.a + a * column, sums.b + b * column);
 }
 
-// Adds the products of four columns, from `first` in steps of `pitch`, of the queries and two keys.
-fn add_columns(sums: Two, first: u32, pitch: u32, a: vec4<f32>, b: vec4<f32>) -> Two {
-    var all = add_column(sums, first, a.x, b.x);
-    all = add_column(all, first + pitch, a.y, b.y);
-    all = add_column(all, first + 2u * pitch, a.z, b.z);
-    return add_column(all, first + 3u * pitch, a.w, b.w);
-}
-
-// Partial scores of two positions: every eighth octet from `part`.
+// Partial scores of two positions: every fourth octet from `part`.
 fn partial_scores(start: vec2<u32>, column: u32, part: u32) -> Two {
-    let octets = params.head_dim / 8u;
     var sums = Two();
-    for (var o = part; o < octets; o += 8u) {
+    for (var o = part; o < params.head_dim / 8u; o += 4u) {
         let a = key(start.x, column + o);
         let b = key(start.y, column + o);
-        sums = add_columns(sums, o, octets, low(a), low(b));
-        sums = add_columns(sums, o + 4u * octets, octets, high(a), high(b));
+        sums = add_column(sums, query[o][0], low(a).x, low(b).x);
+        sums = add_column(sums, query[o][1], low(a).y, low(b).y);
+        sums = add_column(sums, query[o][2], low(a).z, low(b).z);
+        sums = add_column(sums, query[o][3], low(a).w, low(b).w);
+        sums = add_column(sums, query[o][4], high(a).x, high(b).x);
+        sums = add_column(sums, query[o][5], high(a).y, high(b).y);
+        sums = add_column(sums, query[o][6], high(a).z, high(b).z);
+        sums = add_column(sums, query[o][7], high(a).w, high(b).w);
     }
     return sums;
 }
@@ -84,18 +74,17 @@ fn add_value(sums: Heads, value: Quad, weight: vec4<f32>) -> Heads {
     return Heads(sums.a + weight.x * v, sums.b + weight.y * v, sums.c + weight.z * v, sums.d + weight.w * v);
 }
 
-// Adds the weighted values of four positions.
-fn add_values(sums: Heads, position: u32, column: u32) -> Heads {
-    let start = rows[position / 2u];
-    let next = rows[position / 2u + 1u];
+// Adds the weighted values of four positions from 4 i.
+fn add_values(sums: Heads, i: u32, column: u32) -> Heads {
+    let start = rows[i];
     let a = value(start.x, column);
     let b = value(start.y, column);
-    let c = value(next.x, column);
-    let d = value(next.y, column);
-    var all = add_value(sums, a, weight_of(position));
-    all = add_value(all, b, weight_of(position + 1u));
-    all = add_value(all, c, weight_of(position + 2u));
-    return add_value(all, d, weight_of(position + 3u));
+    let c = value(start.z, column);
+    let d = value(start.w, column);
+    var all = add_value(sums, a, scores[i][0]);
+    all = add_value(all, b, scores[i][1]);
+    all = add_value(all, c, scores[i][2]);
+    return add_value(all, d, scores[i][3]);
 }
 
 // Writes the sums of the heads: sums four columns over the lanes that share them, in order of lanes.
@@ -105,12 +94,12 @@ fn put(lane: u32, own: Heads, heads: u32, at: u32) {
     var to = at + 2u * lane;
     for (var head = 0u; head < heads; head++) {
         workgroupBarrier();
-        query[lane] = select(select(own.d, own.c, head == 2u), select(own.b, own.a, head == 0u), head < 2u);
+        query[lane / 8u][lane % 8u] = select(select(own.d, own.c, head == 2u), select(own.b, own.a, head == 0u), head < 2u);
         workgroupBarrier();
         if (lane < quads) {
-            var all = query[lane];
+            var all = query[lane / 8u][lane % 8u];
             for (var i = lane + quads; i < end; i += quads) {
-                all += query[i];
+                all += query[i / 8u][i % 8u];
             }
             y[to] = all.xy;
             y[to + 1u] = all.zw;
@@ -150,60 +139,75 @@ fn main(
     let base = (token * params.heads + kv_head * each) * params.head_dim;
     let of_head = base + min(vec4(first) + vec4(0u, 1u, 2u, 3u), vec4(each - 1u)) * params.head_dim;
     let octets = params.head_dim / 8u;
-    for (var d = lane.index; d < params.head_dim; d += WG) {
-        query[d % 8u * octets + d / 8u] =
+    let index = index_of(lane);
+    for (var d = index; d < params.head_dim; d += WG) {
+        query[d / 8u][d % 8u] =
             params.scale * vec4(q[of_head.x + d], q[of_head.y + d], q[of_head.z + d], q[of_head.w + d]);
     }
 
     let quads = 2u * octets;
     let step = WG / quads;
-    let mine = kv_head * quads + lane.index % quads;
-    let index = index_of(lane);
+    let column = kv_head * quads + index % quads;
+    // The softmax has a quarter of the lanes per head.
+    let head = index / (WG / 4u);
+    let own = index % (WG / 4u);
     var peak = vec4(LOWEST);
-    var total = vec4(0.0);
+    var total = 0.0;
     var sums = Heads();
     for (var done = 0u; done < count; done += TILE) {
         let left = min(TILE, count - done);
         workgroupBarrier();
-        if (lane.index < TILE) {
+        if (index < TILE) {
             // Positions after the last repeat it, with a weight of 0.
-            let i = done + min(lane.index, left - 1u);
-            rows[lane.index / 2u][lane.index % 2u] = row_start(row_of(span, i));
+            let i = done + min(index, left - 1u);
+            rows[index / 4u][index % 4u] = row_start(row_of(span, i));
         }
         workgroupBarrier();
-        var partial = Two();
-        if (index / 8u * 2u < left) {
-            partial = partial_scores(rows[index / 8u], kv_head * octets, index % 8u);
+        // As many positions as the lanes score at once.
+        for (var some = 0u; some < left; some += WG / 2u) {
+            let at = some + index / 4u * 2u;
+            var partial = Two();
+            if (at < left) {
+                let four = rows[at / 4u];
+                partial = partial_scores(select(four.xy, four.zw, at % 4u == 2u), kv_head * octets, index % 4u);
+            }
+            fold(index, at, partial);
         }
-        fold(index, partial);
         workgroupBarrier();
-        var score = vec4(LOWEST);
-        if (lane.index < left) {
-            score = softcapped(score_of(lane.index));
+        var score = array<f32, SHARE>();
+        var top = LOWEST;
+        for (var i = 0u; i < SHARE; i++) {
+            let position = own + i * (WG / 4u);
+            let number = scores[position / 4u][position % 4u][head];
+            score[i] = select(LOWEST, softcapped(number, params.softcap), position < left);
+            top = max(top, score[i]);
         }
-        let top = max(peak, reduce_max4(lane, score));
-        let decay = exp(peak - top);
-        let weight = select(vec4(0.0), exp(score - top), lane.index < left);
-        peak = top;
-        total = total * decay + weight;
-        if (lane.index < TILE) {
-            put_weight(lane.index, weight);
+        let tops = max(peak, quarter_max(lane, top));
+        let decay = exp(peak - tops);
+        peak = tops;
+        total *= decay[head];
+        for (var i = 0u; i < SHARE; i++) {
+            let position = own + i * (WG / 4u);
+            let weight = select(0.0, exp(score[i] - tops[head]), position < left);
+            scores[position / 4u][position % 4u][head] = weight;
+            total += weight;
         }
         sums = Heads(sums.a * decay.x, sums.b * decay.y, sums.c * decay.z, sums.d * decay.w);
         workgroupBarrier();
-        if (lane.index < step * quads) {
-            for (var j = lane.index / quads; 4u * j < left; j += step) {
-                sums = add_values(sums, 4u * j, mine);
+        if (index < step * quads) {
+            for (var j = index / quads; 4u * j < left; j += step) {
+                sums = add_values(sums, j, column);
             }
         }
     }
-    let weights = reduce_sum4(lane, total);
+    workgroupBarrier();
+    let weights = quarter_sum(lane, total);
 
     let heads = min(4u, each - first);
     let next = params.parts * (params.head_dim / 2u + 1u);
     let at = (token * params.heads + kv_head * each + first) * next + part * (params.head_dim / 2u + 1u);
-    put(lane.index, sums, heads, at);
-    if (lane.index < heads) {
-        y[at + lane.index * next + params.head_dim / 2u] = vec2(peak[lane.index], weights[lane.index]);
+    put(index, sums, heads, at);
+    if (index < heads) {
+        y[at + index * next + params.head_dim / 2u] = vec2(peak[index], weights[index]);
     }
 }

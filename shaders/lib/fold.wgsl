@@ -1,31 +1,32 @@
-// Sums of scores over the lanes that share positions: eight lanes share two positions.
+// Sums of scores over four lanes, which share two positions.
 
-#import reduce4
 #import scores
 
-// Index of a lane in the order of sums.
-fn index_of(lane: Lane) -> u32 {
-    return lane.index;
-}
+// Number of positions of a tile.
+const TILE = WG / 2u;
 
-// Stores the sums of four lanes for the first or second position of each group of eight lanes.
-fn fold_one(index: u32, position: u32, own: vec4<f32>) {
+var<workgroup> fold_shared: array<vec2<f32>, WG>;
+
+// Stores the scores of two heads, from `head`, of one position of every four lanes.
+fn fold_one(index: u32, position: u32, head: u32, own: vec2<f32>) {
+    const GROUPS = WG / 4u;
     workgroupBarrier();
-    reduce4_shared[index % 8u * (WG / 8u) + index / 8u] = own;
+    fold_shared[index % 4u * GROUPS + index / 4u] = own;
     workgroupBarrier();
-    if (index < WG / 4u) {
-        let half = index / (WG / 8u);
-        let at = half * (WG / 2u) + index % (WG / 8u);
-        let low = reduce4_shared[at] + reduce4_shared[at + WG / 8u];
-        let sum = low + (reduce4_shared[at + WG / 4u] + reduce4_shared[at + 3u * WG / 8u]);
-        let to = 2u * (half * TILE + position + 2u * (index % (WG / 8u)));
-        scores[to] = sum.xy;
-        scores[to + 1u] = sum.zw;
+    if (index < GROUPS) {
+        let low = fold_shared[index] + fold_shared[GROUPS + index];
+        let sum = low + (fold_shared[2u * GROUPS + index] + fold_shared[3u * GROUPS + index]);
+        let to = position + 2u * index;
+        scores[to / 4u][to % 4u][head] = sum.x;
+        scores[to / 4u][to % 4u][head + 1u] = sum.y;
     }
 }
 
-// Stores the partial sums of the two positions of a lane.
-fn fold(index: u32, own: Two) {
-    fold_one(index, 0u, own.a);
-    fold_one(index, 1u, own.b);
+// Stores the scores of two positions from `position`, of which each lane has a part.
+fn fold(index: u32, position: u32, own: Two) {
+    let first = position - index / 4u * 2u;
+    fold_one(index, first, 0u, own.a.xy);
+    fold_one(index, first, 2u, own.a.zw);
+    fold_one(index, first + 1u, 0u, own.b.xy);
+    fold_one(index, first + 1u, 2u, own.b.zw);
 }

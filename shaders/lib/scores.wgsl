@@ -1,7 +1,6 @@
-// Scores of a tile of positions, for four query heads: two partial sums of each position, then the weights.
-
-// Number of positions of a tile.
-const TILE = WG / 4u;
+// Scores of a tile of positions for four query heads, then the weights.
+//
+// The kernel defines TILE, the number of positions of a tile.
 
 // Two positions, one query head per component.
 struct Two {
@@ -9,23 +8,5 @@ struct Two {
     b: vec4<f32>,
 }
 
-// Two query heads per element: the first partial sums, or the weights, of two times two heads of each position, then
-// the second partial sums.
-var<workgroup> scores: array<vec2<f32>, 4u * TILE>;
-
-// Score of a position: the sum of its partial sums.
-fn score_of(position: u32) -> vec4<f32> {
-    let at = 2u * position;
-    let low = scores[at] + scores[2u * TILE + at];
-    return vec4(low, scores[at + 1u] + scores[2u * TILE + at + 1u]);
-}
-
-// Weight of a position.
-fn weight_of(position: u32) -> vec4<f32> {
-    return vec4(scores[2u * position], scores[2u * position + 1u]);
-}
-
-fn put_weight(position: u32, weight: vec4<f32>) {
-    scores[2u * position] = weight.xy;
-    scores[2u * position + 1u] = weight.zw;
-}
+// Four positions each, one query head per component.
+var<workgroup> scores: array<array<vec4<f32>, 4>, TILE / 4u>;

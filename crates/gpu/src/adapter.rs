@@ -42,7 +42,7 @@ const LANES_MAX: u32 = 256;
 const WORKGROUP_BYTES_MAX: u32 = 16 << 10;
 /// Number of tokens of a prefill chunk: a multiple of the tile of the gemm kernels.
 const CHUNK_TOKENS: u32 = 256;
-/// Number of positions per workgroup in split attention: two tiles.
+/// Minimum number of positions per workgroup in split attention: enough for the fixed work of a workgroup.
 const ATTENTION_PART: u32 = 128;
 /// Maximum number of decode steps in one submission.
 const BURST_TOKENS: u32 = 32;
