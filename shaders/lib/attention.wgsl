@@ -9,6 +9,7 @@ const WG = 128u;
 const UNITS = 1u;
 
 @group(0) @binding(0) var<storage, read> q: array<f32>;
+@group(0) @binding(5) var<storage, read_write> y: array<f32>;
 
 fn groups() -> u32 { return params.heads; }
 

@@ -43,7 +43,7 @@ pub enum GpuFeatures {
 pub enum KernelVariant {
     /// Reductions use operations on subgroups of at least eight lanes instead of workgroup memory.
     Subgroup,
-    /// Tiled attention for many tokens; the head dimension is a multiple of 8 and at most 512.
+    /// Tiled attention for many tokens, also without a KV cache; the head dimension is a multiple of 8 and at most 512.
     Tile,
     /// Products of at most eight tokens that decode a weight once for all of them; subgroup reductions.
     Few,

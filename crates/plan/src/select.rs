@@ -5,7 +5,7 @@ use std::ops::Range;
 use tabla_core::device::{KernelVariant, Profile, TunedKernel};
 use tabla_core::error::{Result, bail};
 use tabla_core::op::list::Op;
-use tabla_core::op::params::attention;
+use tabla_core::op::params::{attention, self_attention};
 use tabla_core::op::table::FEW_TOKENS;
 use tabla_core::op::table::{
     DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table, extent,
@@ -57,6 +57,10 @@ fn suits(variant: KernelVariant, node: &Node) -> bool {
     match (variant, node.op) {
         (KernelVariant::Tile, Op::Attention) => {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
+            p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
+        }
+        (KernelVariant::Tile, Op::SelfAttention) => {
+            let p: self_attention::Params = bytemuck::pod_read_unaligned(&node.params);
             p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
         }
         (KernelVariant::Few | KernelVariant::FewInt8, _) => node.work[1] <= FEW_TILE,

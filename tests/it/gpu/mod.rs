@@ -58,7 +58,6 @@ const CHECKS: &[(&str, Check)] = &[
     ("order of pairs of experts", grouping),
     ("rope_kv", rope_kv),
     ("rope", rope),
-    ("self_attention", self_attention),
     ("penalize", penalize),
     ("mirostat_mu", mirostat_mu),
     ("logprobs", logprobs),
@@ -82,11 +81,17 @@ const CHECKS: &[(&str, Check)] = &[
 /// Checks of the operations with more than one exact kernel variant besides the base kernel.
 const ATTENTION: &[(&str, Check)] = &[
     ("attention", attention),
+    ("self_attention", self_attention),
     ("attention, same bits for each token", attention_rows),
 ];
 
 /// The operations of [`ATTENTION`].
-const ATTENTION_OPS: &[Op] = &[Op::Attention, Op::AttendPart, Op::AttendJoin];
+const ATTENTION_OPS: &[Op] = &[
+    Op::Attention,
+    Op::SelfAttention,
+    Op::AttendPart,
+    Op::AttendJoin,
+];
 
 /// Returns the checks that take long with base kernels.
 fn long_checks() -> [(&'static str, Check); 2] {

@@ -1310,6 +1310,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::ScaleAt, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::SelfAttention, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SelfAttention, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::SelfAttention, variant: Some("tile"), dtypes: TYPES_0, units: 1, tokens: 32 },
     Kernels { op: Op::SelfAttentionWeights, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SoftCap, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::SpeechFilter, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
