@@ -19,7 +19,7 @@ pub enum DeviceKind {
 pub enum Precision {
     /// Activations may be rounded: to int8 blocks for quantized products, on a CPU to bf16 for BF16
     /// weights; GPUs with cooperative matrices round activations and weights to f16 for products of
-    /// many tokens. The KV cache is f16.
+    /// many tokens, and attention of them. The KV cache is f16.
     #[default]
     Fast,
     /// Products in f32 on dequantized weights, KV cache in f32. Ternary weights with a single scale
@@ -51,9 +51,9 @@ pub enum KernelVariant {
     Int8,
     /// As `Few`, with activations in int8 blocks.
     FewInt8,
-    /// Products of many tokens on 8x8 cooperative matrices, f16 with f32 accumulation.
+    /// Products and attention of many tokens on 8x8 cooperative matrices, f16 with f32 accumulation.
     Matrix8,
-    /// Products of many tokens on 16x16 cooperative matrices, f16 with f32 accumulation.
+    /// Products and attention of many tokens on 16x16 cooperative matrices, f16 with f32 accumulation.
     Matrix16,
 }
 

@@ -12,7 +12,7 @@ pub(super) const MATRIX: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATI
     .union(wgpu::Features::SHADER_F16)
     .union(wgpu::Features::SUBGROUP);
 /// Maximum workgroup memory of kernels with cooperative matrices, in bytes.
-const MATRIX_WORKGROUP_BYTES: u32 = 28 << 10;
+const MATRIX_WORKGROUP_BYTES: u32 = 32 << 10;
 
 /// Returns the features required by a variant.
 pub(super) fn features(variant: KernelVariant) -> wgpu::Features {

@@ -63,6 +63,10 @@ fn suits(variant: KernelVariant, node: &Node) -> bool {
             let p: self_attention::Params = bytemuck::pod_read_unaligned(&node.params);
             p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
         }
+        (KernelVariant::Matrix8 | KernelVariant::Matrix16, Op::Attention) => {
+            let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
+            p.tokens > FEW_TOKENS && p.head_dim.is_multiple_of(8) && p.head_dim <= 256
+        }
         (KernelVariant::Few | KernelVariant::FewInt8, _) => node.work[1] <= FEW_TILE,
         (KernelVariant::Matrix8 | KernelVariant::Matrix16, _) => node.work[1] > FEW_TOKENS,
         _ => true,

@@ -13,16 +13,28 @@ use tabla_testkit::case::Case;
 use tabla_testkit::ops::cases;
 use tabla_testkit::rig::{alone, compare, run_case, table};
 
-/// Attention of several tokens against the scalar level, and the same bits for each token alone.
+/// Attention of several tokens against the scalar level, and the same bits for each token alone. Cooperative matrices
+/// round queries and weights to f16.
 pub(super) fn attention_rows(device: &Device) -> f64 {
+    const TOLERANCE_F16: f32 = 2e-3;
     let scalar = cpu(Level::Scalar, Precision::Exact, 1);
     let gpu = runners(device).pop().unwrap();
     let cases = cases(Op::Attention);
+    let mut worst = 0.0f32;
     for case in cases.iter().filter(|case| case.tokens > 1) {
         let [expected, all] =
             [&scalar, &gpu].map(|on| run_case(Op::Attention, case, on, &|_, _| {}));
         let what = format!("attention, {}", case.name);
-        compare(&what, &expected, &all, case.tolerance);
+        let mut cmds = table(case, &gpu).cmds.into_iter();
+        let cmd = cmds.find(|cmd| cmd.kernel.op == Op::Attention);
+        let in_f16 = cmd.is_some_and(|cmd| cmd.kernel.name().contains("matrix"));
+        let tolerance = if in_f16 {
+            TOLERANCE_F16
+        } else {
+            case.tolerance
+        };
+        compare(&what, &expected, &all, tolerance);
+        worst = worst.max(tolerance);
         let width = all.after["y"].len() / case.tokens as usize;
         for t in (0..case.live as usize).step_by(5) {
             let actual = run_case(Op::Attention, case, &gpu, &alone(&all, t, width));
@@ -30,7 +42,7 @@ pub(super) fn attention_rows(device: &Device) -> f64 {
             assert!(same, "{what}, row {t} alone");
         }
     }
-    f64::from(cases[0].tolerance)
+    f64::from(worst)
 }
 
 const EXPERTS: u32 = 100;

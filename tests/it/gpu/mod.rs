@@ -275,7 +275,7 @@ fn kernels_of_few_tokens_match_f32_on_representable_activations() {
 
 fn variant_alone(variant: KernelVariant) {
     let options = software().variants(vec![variant]);
-    let Some(device) = devices(&options, 6).pop() else {
+    let Some(device) = devices(&options, 7).pop() else {
         return;
     };
     if device.profile().variants != [variant] {
@@ -284,12 +284,13 @@ fn variant_alone(variant: KernelVariant) {
         ));
         return;
     }
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 7] = [
         ("small activations", small),
         ("gated activations", gated),
         types_check(types_with_variant),
         ("gemm, same bits in any batch", gemm_bits),
         ("experts", batch_invariance),
+        ("attention, same bits for each token", attention_rows),
         ("NaN", nan_stays),
     ];
     for (name, check) in checks {

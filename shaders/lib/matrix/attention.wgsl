@@ -1,0 +1,4 @@
+// Attention of many tokens over a KV cache on cooperative matrices.
+
+#import attend
+#import cached_runs
