@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn weight_is_first_operand_of_kernels_by_storage_type() {
         for &op in Op::ALL {
-            let of_activations = matches!(op, Op::Convert | Op::Glu);
+            let of_activations = matches!(op, Op::Convert | Op::Glu | Op::RmsNorm);
             let of_cache = matches!(
                 op,
                 Op::RopeKv

@@ -6,7 +6,7 @@
 mod emulation;
 
 use super::fixture::{assert_close, wide};
-use super::types::FUSED;
+use super::types::FULL;
 use super::{devices, has_variants, log, operations, software};
 use crate::common::exhaustive;
 use emulation::emulated;
@@ -291,7 +291,7 @@ fn emulated_matrices_match_products_of_f16() {
     for op in [Op::Gemm, Op::GemmAdd] {
         let is_tested = |case: &&Case| {
             let mut types = case.weights.iter().map(|(_, dtype, ..)| *dtype);
-            exhaustive() || types.any(|dtype| dtype == DType::F16 || FUSED.contains(&dtype))
+            exhaustive() || types.any(|dtype| dtype == DType::F16 || FULL.contains(&dtype))
         };
         for case in cases(op).iter().filter(is_tested) {
             let table = rig::table(case, &runner);
