@@ -24,18 +24,19 @@ fn put_quarters(lane: Lane, value: f32) -> u32 {
     return QUARTER / size;
 }
 
+// Whether the quarter of a lane is the second or fourth. Subgroups of more than a quarter of the lanes have two.
+fn is_odd(lane: Lane) -> bool {
+    return index_of(lane) / QUARTER % 2u == 1u;
+}
+
 // Treats NaN as the lowest number.
 fn quarter_max(lane: Lane, value: f32) -> vec4<f32> {
-    let number = select(-3.4028234e38, value, value == value);
-    var top = subgroupMax(number);
-    if (lane.subgroups < 4u) {
-        let quarter = index_of(lane) / QUARTER;
-        for (var i = 0u; i < 4u; i++) {
-            let other = subgroupMax(select(-3.4028234e38, number, quarter == i));
-            top = select(top, other, quarter == i);
-        }
-    }
-    let count = put_quarters(lane, top);
+    const LEAST = -3.4028234e38;
+    let number = select(LEAST, value, value == value);
+    let odd = is_odd(lane);
+    let first = subgroupMax(select(number, LEAST, odd));
+    let second = subgroupMax(select(LEAST, number, odd));
+    let count = put_quarters(lane, select(first, second, odd));
     var all = quarters[0];
     for (var i = 1u; i < count; i++) {
         all = max(all, quarters[i]);
@@ -44,15 +45,10 @@ fn quarter_max(lane: Lane, value: f32) -> vec4<f32> {
 }
 
 fn quarter_sum(lane: Lane, value: f32) -> vec4<f32> {
-    var sum = subgroupAdd(value);
-    if (lane.subgroups < 4u) {
-        let quarter = index_of(lane) / QUARTER;
-        for (var i = 0u; i < 4u; i++) {
-            let other = subgroupAdd(select(0.0, value, quarter == i));
-            sum = select(sum, other, quarter == i);
-        }
-    }
-    let count = put_quarters(lane, sum);
+    let odd = is_odd(lane);
+    let first = subgroupAdd(select(value, 0.0, odd));
+    let second = subgroupAdd(select(0.0, value, odd));
+    let count = put_quarters(lane, select(first, second, odd));
     var all = quarters[0];
     for (var i = 1u; i < count; i++) {
         all += quarters[i];

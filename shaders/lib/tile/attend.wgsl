@@ -23,8 +23,8 @@ const LOWEST = -3.0e38;
 // Number of weights of a tile, four rows each.
 const WEIGHTS = 512u;
 
-// Lane `down`, `across` of `width` across.
-struct Lane { index: u32, down: u32, across: u32, width: u32 }
+// Place of a lane. The number of lanes across is no part of it, so that it is uniform for compilers.
+struct Lane { index: u32, down: u32, across: u32 }
 
 // Four rows: scores of two positions.
 struct Two { a: vec4<f32>, b: vec4<f32> }
@@ -43,14 +43,15 @@ var<workgroup> queries: array<u32, ROWS>;
 // Start of the row of each position of a tile.
 var<workgroup> starts: array<vec4<u32>, 64>;
 
-// Number of lanes across, for the number of quads of a head.
-fn width_of(quads: u32) -> u32 {
+// Number of lanes across.
+fn width() -> u32 {
+    let quads = params.head_dim / 4u;
     return select(select(128u, 64u, quads <= 64u), select(32u, 16u, quads <= 16u), quads <= 32u);
 }
 
 // Number of rows at a time.
-fn rows_of(width: u32) -> u32 {
-    return 4u * WG / width;
+fn row_count() -> u32 {
+    return 4u * WG / width();
 }
 
 @compute @workgroup_size(WG)
@@ -61,21 +62,20 @@ fn main(
 ) {
     let head = unit_of(group, groups);
     let each = params.heads / params.kv_heads;
-    let width = width_of(params.head_dim / 4u);
-    let most = max(rows_of(width), TOKENS);
+    let most = max(row_count(), TOKENS);
     let begin = (group.y * each + head % each) * most;
     let all = min(begin + most, min(params.tokens, state.active_rows) * each);
     if (begin >= all || head >= params.heads) {
         return;
     }
-    attend(head / each, vec2(begin, all), Lane(index, index / width, index % width, width));
+    attend(head / each, vec2(begin, all), Lane(index, index / width(), index % width()));
 }
 
 // Sets what rows of a KV head, from rows.x to rows.y, see, those of tokens from `first` to `end`, and nothing for others.
 fn set_rows(kv_head: u32, rows: vec2<u32>, first: u32, end: u32, lane: Lane) {
     let each = params.heads / params.kv_heads;
     workgroupBarrier();
-    if (lane.index < rows_of(lane.width)) {
+    if (lane.index < row_count()) {
         let row = min(rows.x + lane.index, rows.y - 1u);
         let token = row / each;
         var seen = Seen(0u, 0u);
@@ -105,9 +105,9 @@ fn dot_add(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
 // Scores of the two positions of a lane: `across` and `across + width` of the tile.
 fn scores_of(column: u32, lane: Lane) -> Two {
     let quads = params.head_dim / 4u;
-    let rows = rows_of(lane.width);
+    let rows = row_count();
     // Number of quads, and of octets, at a time.
-    let some = min(8u, 256u / lane.width);
+    let some = min(8u, 256u / width());
     let half = some / 2u;
     let keys = rows * (some + 1u);
     var sums = Two();
@@ -116,7 +116,7 @@ fn scores_of(column: u32, lane: Lane) -> Two {
         for (var i = lane.index; i < rows * some; i += WG) {
             tile[i / some * (some + 1u) + i % some] = q[queries[i / some] + min(c + i % some, quads - 1u)];
         }
-        for (var i = lane.index; i < 2u * lane.width * half; i += WG) {
+        for (var i = lane.index; i < 2u * width() * half; i += WG) {
             let position = i / half;
             let octet = min(c / 2u + i % half, quads / 2u - 1u);
             let k = key(starts[position / 4u][position % 4u], column + octet);
@@ -126,7 +126,7 @@ fn scores_of(column: u32, lane: Lane) -> Two {
         }
         workgroupBarrier();
         let a = keys + lane.across * (some + 1u);
-        let b = a + lane.width * (some + 1u);
+        let b = a + width() * (some + 1u);
         let row = 4u * lane.down * (some + 1u);
         for (var j = 0u; j < min(some, quads - c); j++) {
             let four_rows = Rows(
@@ -163,7 +163,7 @@ fn add_values(sums: Rows, at: u32, column: u32, lane: Lane) -> Rows {
     let b = value(start.y, column);
     let c = value(start.z, column);
     let d = value(start.w, column);
-    let down = WG / lane.width;
+    let down = WG / width();
     let first = at * down + lane.down;
     var all = add_value(sums, a, tile[first]);
     all = add_value(all, b, tile[first + down]);
@@ -179,7 +179,7 @@ fn scaled(sums: Rows, factor: vec4<f32>) -> Rows {
 fn attend(kv_head: u32, block: vec2<u32>, lane: Lane) {
     let each = params.heads / params.kv_heads;
     let quads = params.head_dim / 4u;
-    let size = 2u * lane.width;
+    let size = 2u * width();
     let column = kv_head * quads + min(lane.across, quads - 1u);
     // The rows, the run of their tokens, and what it sees.
     var begin = block.x;
@@ -197,7 +197,7 @@ fn attend(kv_head: u32, block: vec2<u32>, lane: Lane) {
                 put(sums, peak, total, lane);
             }
             first = end;
-            let limit = min(begin + rows_of(lane.width), block.y);
+            let limit = min(begin + row_count(), block.y);
             if (first * each >= limit) {
                 begin = limit;
                 first = begin / each;
@@ -205,7 +205,7 @@ fn attend(kv_head: u32, block: vec2<u32>, lane: Lane) {
                     break;
                 }
             }
-            let rows = vec2(begin, min(begin + rows_of(lane.width), block.y));
+            let rows = vec2(begin, min(begin + row_count(), block.y));
             end = run_end(first, (rows.y - 1u) / each + 1u, lane.index);
             set_rows(kv_head, rows, first, end, lane);
             range = vec2(seen_by(first).first, seen_by(end - 1u).end);
@@ -223,13 +223,13 @@ fn attend(kv_head: u32, block: vec2<u32>, lane: Lane) {
             }
             let scores = scores_of(kv_head * quads / 2u, lane);
             let a = masked(scores.a, at + lane.across, lane.down);
-            let b = masked(scores.b, at + lane.across + lane.width, lane.down);
+            let b = masked(scores.b, at + lane.across + width(), lane.down);
             workgroupBarrier();
             tile[WEIGHTS + lane.index] = max(a, b);
             workgroupBarrier();
             var top = peak;
-            for (var i = 0u; i < lane.width; i += 4u) {
-                let first = WEIGHTS + lane.down * lane.width + i;
+            for (var i = 0u; i < width(); i += 4u) {
+                let first = WEIGHTS + lane.down * width() + i;
                 let half = max(tile[first], tile[first + 1u]);
                 top = max(max(top, half), max(tile[first + 2u], tile[first + 3u]));
             }
@@ -238,7 +238,7 @@ fn attend(kv_head: u32, block: vec2<u32>, lane: Lane) {
             let weight = Two(weights_of(a, top), weights_of(b, top));
             total = total * decay + weight.a + weight.b;
             sums = scaled(sums, decay);
-            let to = lane.across * (WG / lane.width) + lane.down;
+            let to = lane.across * (WG / width()) + lane.down;
             tile[to] = weight.a;
             tile[to + WEIGHTS / 2u] = weight.b;
             workgroupBarrier();
@@ -254,8 +254,8 @@ fn put(sums: Rows, peak: vec4<f32>, own_total: vec4<f32>, lane: Lane) {
     tile[lane.index] = own_total;
     workgroupBarrier();
     var total = vec4(0.0);
-    for (var i = 0u; i < lane.width; i++) {
-        total += tile[lane.down * lane.width + i];
+    for (var i = 0u; i < width(); i++) {
+        total += tile[lane.down * width() + i];
     }
     put_row(sums.a, vec2(peak.x, total.x), 0u, lane);
     put_row(sums.b, vec2(peak.y, total.y), 1u, lane);
