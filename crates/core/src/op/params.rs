@@ -1303,6 +1303,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::ProjectOut, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RmsGate, variant: None, dtypes: TYPES_0, units: 8, tokens: 1 },
     Kernels { op: Op::RmsNorm, variant: None, dtypes: TYPES_0, units: 8, tokens: 1 },
+    Kernels { op: Op::RmsNorm, variant: None, dtypes: TYPES_8, units: 1, tokens: 1 },
     Kernels { op: Op::Rope, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RopeKeys, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::RopeKv, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },
