@@ -140,7 +140,7 @@ fn store_key(rows: Rows, row: u32, d: u32, key: vec4<f32>) {
 }
 
 // Four keys of a column of S from element `at` on, 0 from `end` on. The loads are unconditional, so that all are in
-// flight. Addresses are a chain of additions, as compilers keep addresses in registers that no loop changes.
+// flight.
 fn load_four(at: u32, end: u32) -> vec4<f32> {
     let at1 = at + params.value_dim;
     let at2 = at1 + params.value_dim;
