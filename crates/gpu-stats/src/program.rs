@@ -77,11 +77,14 @@ fn with_driver(
         .args(args)
         .env("VK_ICD_FILENAMES", &manifest)
         .env("VK_DRIVER_FILES", &manifest)
-        .env("RADV_FORCE_FAMILY", &options.family)
         // The statistics of cached kernels are not kept.
         .env("MESA_SHADER_CACHE_DISABLE", "true")
         // Mesa's device selection layer prints an error without a display.
         .env("NODEVICE_SELECT", "1");
+    // With a shim of the kernel's interface, RADV finds a device; Mesa 26 rejects the variable.
+    if std::env::var_os("AMDGPU_GPU_ID").is_none() {
+        command.env("RADV_FORCE_FAMILY", &options.family);
+    }
     if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
         command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     }

@@ -24,12 +24,10 @@ fn put_four(row: u32, i: u32, v: vec4<f32>, stored: bool, lane: u32) {
     workgroupBarrier();
     four_largest[lane] = max(max(m.x, m.y), max(m.z, m.w));
     workgroupBarrier();
-    let first = lane & 0xfffffff8u;
-    var top = four_largest[first];
-    for (var j = 1u; j < 8u; j++) {
-        top = max(top, four_largest[first + j]);
-    }
-    let largest = bitcast<f32>(top);
+    let b = lane & 0xfffffff8u;
+    let low = max(max(four_largest[b], four_largest[b + 1u]), max(four_largest[b + 2u], four_largest[b + 3u]));
+    let high = max(max(four_largest[b + 4u], four_largest[b + 5u]), max(four_largest[b + 6u], four_largest[b + 7u]));
+    let largest = bitcast<f32>(max(low, high));
     // 0 for zeros and for values so small that the inverse overflows.
     let word = rounded(v, select(0.0, 127.0 / largest, largest > 4e-37));
     four_sum[lane] = dot4I8Packed(word, 0x01010101u);

@@ -31,13 +31,7 @@ impl Builder<'_> {
             cols: x.cols,
         };
         let slots = [x.slot, slot, self.state];
-        self.emit(
-            Op::Convert,
-            Some(dtype),
-            &slots,
-            &params,
-            [cols / 32, x.tokens],
-        );
+        self.emit(Op::Convert, Some(dtype), &slots, &params, [cols, x.tokens]);
         X { slot, cols, ..x }
     }
 
