@@ -301,7 +301,7 @@ pub fn numbers(slot: &SlotInfo, bytes: &[u8]) -> Vec<f32> {
     row
 }
 
-/// Returns the elements of a row of activations in q8_1: the first halves of all blocks, the second halves, then per block
+/// Returns the elements of a row of activations in `Q8_1`: the first halves of all blocks, the second halves, then per block
 /// a scale and two sums.
 fn q8_1_row(bytes: &[u8]) -> Vec<f32> {
     let blocks = bytes.len() / DType::Q8_1.facts().bytes;
