@@ -195,7 +195,8 @@ fn transfers_are_commands_of_the_table() {
         .position(|name| name == "route")
         .expect("a router");
     // Shared experts are computed at the same time.
-    assert_eq!(names[from..], LAYER, "{step}");
+    let names = names[from..].iter().filter(|name| *name != "convert");
+    assert!(names.eq(&LAYER), "{step}");
 }
 
 /// Commands of a layer from the router on.

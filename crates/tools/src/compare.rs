@@ -10,7 +10,8 @@ use crate::load::options::{CpuExperts, DeviceChoice, LoadOptions};
 use crate::load::selected_device::SelectedDevice;
 use crate::load::source::Source;
 use crate::model::TableId;
-use crate::op::list::Access;
+use crate::op::list::{Access, Op};
+use crate::op::params::convert::Params;
 use crate::op::params::{Row, Sampler, State};
 use crate::op::table::{BufferId, Cmds, SamplingStage, SlotInfo, Table};
 use std::sync::Arc;
@@ -269,9 +270,23 @@ impl DevicePair {
             self.gpu.write(info.buffer, 0, &cpu)?;
             let command = name(table, at);
             comparison.add(&command, info, &numbers(info, &cpu), &numbers(info, &gpu));
+            if cmd.kernel.op == Op::Convert {
+                let Params { cols, .. } = bytemuck::pod_read_unaligned(table.params(cmd));
+                self.cpu
+                    .write(info.buffer, 0, &without_padding(&cpu, cols))?;
+            }
         }
         Ok(())
     }
+}
+
+/// Returns rows of f32 without the padding to blocks of 32 elements: products on a CPU read them so.
+fn without_padding(bytes: &[u8], cols: u32) -> Vec<u8> {
+    let row = |cols: u32| size_of::<f32>() * cols as usize;
+    let rows = bytes.chunks_exact(row(cols.next_multiple_of(32)));
+    rows.flat_map(|padded| &padded[..row(cols)])
+        .copied()
+        .collect()
 }
 
 /// Returns the defined bytes of a slot. Rows after the last active one are undefined.
