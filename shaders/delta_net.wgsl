@@ -98,8 +98,9 @@ fn put_rows(rows: Rows, lane: Lane) {
 
 fn compute_rows(rows: Rows, lane: Lane) {
     let number = number_of(lane);
+    sum_gates(number);
     for (var r = 0u; r < rows.count; r++) {
-        let sum = total + gates_of[r].x;
+        let sum = sums_of[r];
         let decay = decay_to(sum);
         let of_query = product(key_at(TILE + r));
         let key = key_at(r);

@@ -77,7 +77,7 @@ fn put_rows(rows: Rows, lane: Lane) {
 
 // Adds row r of the tile to S; returns S^T c over the keys of the lane.
 fn compute_row(rows: Rows, r: u32) -> vec2<f32> {
-    let sum = total + gates_of[r].x;
+    let sum = sums_of[r];
     let decay = decay_to(sum);
     let u = gates_of[r].y * values[r * PAIRS + pair];
     add_key(key_at(r), decay, u);
@@ -92,6 +92,7 @@ fn compute_row(rows: Rows, r: u32) -> vec2<f32> {
 
 fn compute_rows(rows: Rows, lane: Lane) {
     var pending = vec2(0.0);
+    sum_gates(number_of(lane));
     for (var r = 0u; r < rows.count; r++) {
         let own = compute_row(rows, r);
         // Two rows at a time.

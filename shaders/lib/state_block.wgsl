@@ -96,6 +96,22 @@ fn add_key(k: Key, decay: f32, u: vec2<f32>) {
     );
 }
 
+// Sums of gates up to each row of the tile, in workgroup memory: a compiler may compute (total + gate) - total as the gate,
+// and S would have other bits than after adding the stored position.
+var<workgroup> sums_of: array<f32, TILE>;
+
+// Sums the gates of the tile. All lanes call it, after a barrier.
+fn sum_gates(number: u32) {
+    if (number == 0u) {
+        var sum = total;
+        for (var r = 0u; r < TILE; r++) {
+            sum += gates_of[r].x;
+            sums_of[r] = sum;
+        }
+    }
+    workgroupBarrier();
+}
+
 // Decay of S at a position with this sum of gates.
 fn decay_to(sum: f32) -> f32 {
     let decay = exp(sum - total);
