@@ -177,7 +177,9 @@ mod tests {
     fn other_types_are_not_known_types() {
         for (id, name, ..) in OTHERS {
             assert_eq!(DType::from_gguf(id), None, "{name}");
-            assert_eq!(DType::from_name(name), None, "{name}");
+            // Activations in memory are q8_1 too, in another layout, which no file has.
+            let known = DType::from_name(name);
+            assert!(known.is_none_or(|d| d.facts().gguf.is_none()), "{name}");
         }
     }
 
