@@ -1,22 +1,13 @@
-// Product of W and the tokens of x, by workgroups of 64 rows and 64 tokens.
+// Product of W and the tokens of x, by workgroups of UNITS rows and TOKENS tokens.
 //
 // The kernel defines `rows` and `cols` of its Params, and `put(row, token, sum)`, which stores one
-// result.
+// result. gemm_tile has the size of a workgroup and of its tile, and `compute_tile(row, token, live, lane)`, which
+// computes a tile of `live` tokens; each of its results is a sum in a fixed order, so it does not depend on the others.
 
 #import grid
 #import lane
 #import state
-#import mat_mat
-#import put_sums
-
-const WG = 128u;
-const UNITS = 64u;
-const TOKENS = 64u;
-
-// Row of x of a token.
-fn x_row(token: u32) -> u32 {
-    return token;
-}
+#import gemm_tile
 
 @compute @workgroup_size(WG)
 fn main(
@@ -30,6 +21,5 @@ fn main(
     if (token >= live || row >= params.rows) {
         return;
     }
-    let sums = mat_mat(row, token, live, lane);
-    put_sums(vec2(row, token), vec2(params.rows, live), sums, lane);
+    compute_tile(row, token, live, lane);
 }

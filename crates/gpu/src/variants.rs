@@ -49,7 +49,7 @@ pub(super) fn available(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Vec
                 KernelVariant::Subgroup
                 | KernelVariant::Few
                 | KernelVariant::Int8
-                | KernelVariant::FewInt8 => adapter.get_info().subgroup_max_size >= 8,
+                | KernelVariant::FewInt8 => adapter.get_info().subgroup_min_size >= 8,
                 // The use of cooperative matrices in custom shaders is unchecked.
                 KernelVariant::Matrix8 | KernelVariant::Matrix16
                     if options.shader_path.is_some() =>

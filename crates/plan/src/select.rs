@@ -11,9 +11,6 @@ use tabla_core::op::table::{
     DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table, extent,
 };
 
-/// Tokens of a workgroup of the `few` variants; with more, weights would be read several times.
-const FEW_TILE: u32 = 8;
-
 /// Alignment of parameters in bytes.
 const PARAMS_ALIGN: usize = 16;
 
@@ -67,7 +64,11 @@ fn suits(variant: KernelVariant, node: &Node) -> bool {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
             p.tokens > FEW_TOKENS && p.head_dim.is_multiple_of(8) && p.head_dim <= 256
         }
-        (KernelVariant::Few | KernelVariant::FewInt8, _) => node.work[1] <= FEW_TILE,
+        // With more tokens than a workgroup has, weights would be read several times.
+        (KernelVariant::Few | KernelVariant::FewInt8, _) => {
+            let kernel = KernelId::all(node.op, node.dtype, &[variant]).next_back();
+            kernel.is_some_and(|kernel| node.work[1] <= kernel.tile()[1])
+        }
         (KernelVariant::Matrix8 | KernelVariant::Matrix16, _) => node.work[1] > FEW_TOKENS,
         _ => true,
     }
@@ -225,6 +226,16 @@ mod tests {
             one("attention_f16", [1, 32]),
             [preferred[0], "attention_f16"]
         );
+    }
+
+    #[test]
+    fn products_of_few_tokens_have_kernels_of_their_own() {
+        let profile = tuned(KernelVariant::ALL, &[]);
+        let product = |tokens| kernels(tokens, 16, &profile)[0].clone();
+        assert_eq!(product(2), "gemm_q8_0.subgroup+few+int8");
+        assert_eq!(product(8), "gemm_q8_0.subgroup+few+int8");
+        assert_eq!(product(9), "gemm_q8_0.subgroup+int8");
+        assert_eq!(product(FEW_TOKENS + 1), "gemm_q8_0.subgroup+matrix+of16");
     }
 
     #[test]

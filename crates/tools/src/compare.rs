@@ -270,7 +270,7 @@ impl DevicePair {
             self.gpu.write(info.buffer, 0, &cpu)?;
             let command = name(table, at);
             comparison.add(&command, info, &numbers(info, &cpu), &numbers(info, &gpu));
-            if cmd.kernel.op == Op::Convert {
+            if cmd.kernel.op == Op::Convert && cmd.kernel.dtype == Some(DType::F32) {
                 let Params { cols, .. } = bytemuck::pod_read_unaligned(table.params(cmd));
                 self.cpu
                     .write(info.buffer, 0, &without_padding(&cpu, cols))?;
