@@ -32,8 +32,8 @@ var<immediate> params: Params;
 
 // Octets of columns, one query head per component, padded to avoid bank conflicts. At the end, sums of each lane.
 var<workgroup> query: array<array<vec4<f32>, 9>, 72>;
-// Start of the cache row of each position of a tile.
-var<workgroup> rows: array<vec4<u32>, TILE / 4u>;
+// Start of the cache row of each position of a tile, by fours.
+var<workgroup> rows: array<array<u32, 4>, TILE / 4u>;
 // Number of positions of a tile that a lane weighs, for one head.
 const SHARE = 4u * TILE / WG;
 
@@ -74,17 +74,21 @@ fn add_value(sums: Heads, value: Quad, weight: vec4<f32>) -> Heads {
     return Heads(sums.a + weight.x * v, sums.b + weight.y * v, sums.c + weight.z * v, sums.d + weight.w * v);
 }
 
+// Weights of position 4 i + j.
+fn weights_of(i: u32, j: u32) -> vec4<f32> {
+    return vec4(scores[i][j][0], scores[i][j][1], scores[i][j][2], scores[i][j][3]);
+}
+
 // Adds the weighted values of four positions from 4 i.
 fn add_values(sums: Heads, i: u32, column: u32) -> Heads {
-    let start = rows[i];
-    let a = value(start.x, column);
-    let b = value(start.y, column);
-    let c = value(start.z, column);
-    let d = value(start.w, column);
-    var all = add_value(sums, a, scores[i][0]);
-    all = add_value(all, b, scores[i][1]);
-    all = add_value(all, c, scores[i][2]);
-    return add_value(all, d, scores[i][3]);
+    let a = value(rows[i][0], column);
+    let b = value(rows[i][1], column);
+    let c = value(rows[i][2], column);
+    let d = value(rows[i][3], column);
+    var all = add_value(sums, a, weights_of(i, 0u));
+    all = add_value(all, b, weights_of(i, 1u));
+    all = add_value(all, c, weights_of(i, 2u));
+    return add_value(all, d, weights_of(i, 3u));
 }
 
 // Writes the sums of the heads: sums four columns over the lanes that share them, in order of lanes.
@@ -168,8 +172,9 @@ fn main(
             let at = some + index / 4u * 2u;
             var partial = Two();
             if (at < left) {
-                let four = rows[at / 4u];
-                partial = partial_scores(select(four.xy, four.zw, at % 4u == 2u), kv_head * octets, index % 4u);
+                let i = at / 4u;
+                let start = select(vec2(rows[i][0], rows[i][1]), vec2(rows[i][2], rows[i][3]), at % 4u == 2u);
+                partial = partial_scores(start, kv_head * octets, index % 4u);
             }
             fold(index, at, partial);
         }

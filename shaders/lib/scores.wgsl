@@ -8,5 +8,6 @@ struct Two {
     b: vec4<f32>,
 }
 
-// Four positions each, one query head per component.
-var<workgroup> scores: array<array<vec4<f32>, 4>, TILE / 4u>;
+// Four positions each, four query heads of each. Arrays and not vectors, because several lanes write those of a position: a
+// write of a component may access the whole vector.
+var<workgroup> scores: array<array<array<f32, 4>, 4>, TILE / 4u>;

@@ -5,8 +5,8 @@
 
 const QUARTER = WG / 4u;
 
-// Subgroups of a quarter; one if they are larger.
-var<workgroup> quarters: array<vec4<f32>, SUBGROUPS_MAX / 4u>;
+// Subgroups of a quarter, one if they are larger; four quarters of each, which several lanes write.
+var<workgroup> quarters: array<array<f32, 4>, SUBGROUPS_MAX / 4u>;
 
 // Index of a lane in the order of quarters, consecutive within subgroups.
 fn index_of(lane: Lane) -> u32 {
@@ -24,6 +24,10 @@ fn put_quarters(lane: Lane, value: f32) -> u32 {
     return QUARTER / size;
 }
 
+fn quarters_of(i: u32) -> vec4<f32> {
+    return vec4(quarters[i][0], quarters[i][1], quarters[i][2], quarters[i][3]);
+}
+
 // Whether the quarter of a lane is the second or fourth. Subgroups of more than a quarter of the lanes have two.
 fn is_odd(lane: Lane) -> bool {
     return index_of(lane) / QUARTER % 2u == 1u;
@@ -37,9 +41,9 @@ fn quarter_max(lane: Lane, value: f32) -> vec4<f32> {
     let first = subgroupMax(select(number, LEAST, odd));
     let second = subgroupMax(select(LEAST, number, odd));
     let count = put_quarters(lane, select(first, second, odd));
-    var all = quarters[0];
+    var all = quarters_of(0u);
     for (var i = 1u; i < count; i++) {
-        all = max(all, quarters[i]);
+        all = max(all, quarters_of(i));
     }
     return all;
 }
@@ -49,9 +53,9 @@ fn quarter_sum(lane: Lane, value: f32) -> vec4<f32> {
     let first = subgroupAdd(select(value, 0.0, odd));
     let second = subgroupAdd(select(0.0, value, odd));
     let count = put_quarters(lane, select(first, second, odd));
-    var all = quarters[0];
+    var all = quarters_of(0u);
     for (var i = 1u; i < count; i++) {
-        all += quarters[i];
+        all += quarters_of(i);
     }
     return all;
 }

@@ -35,13 +35,14 @@ struct Rows { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
 // Quads of queries and of keys, each row padded by one to avoid bank conflicts; or the weights of a tile, by position and
 // four rows, and the maxima of each lane.
 var<workgroup> tile: array<vec4<f32>, 864>;
-// Visible positions of four rows.
-var<workgroup> firsts: array<vec4<u32>, ROWS / 4u>;
-var<workgroup> ends: array<vec4<u32>, ROWS / 4u>;
+// Visible positions of four rows. Arrays and not vectors, because several lanes write them: a write of a component may
+// access the whole vector.
+var<workgroup> firsts: array<array<u32, 4>, ROWS / 4u>;
+var<workgroup> ends: array<array<u32, 4>, ROWS / 4u>;
 // First quad of each row of q.
 var<workgroup> queries: array<u32, ROWS>;
-// Start of the row of each position of a tile.
-var<workgroup> starts: array<vec4<u32>, 64>;
+// Start of the row of each position of a tile, by fours.
+var<workgroup> starts: array<array<u32, 4>, 64>;
 
 // Number of lanes across.
 fn width() -> u32 {
@@ -143,7 +144,9 @@ fn scores_of(column: u32, lane: Lane) -> Two {
 }
 
 fn masked(score: vec4<f32>, position: u32, down: u32) -> vec4<f32> {
-    let seen = (vec4(position) >= firsts[down]) & (vec4(position) < ends[down]);
+    let first = vec4(firsts[down][0], firsts[down][1], firsts[down][2], firsts[down][3]);
+    let end = vec4(ends[down][0], ends[down][1], ends[down][2], ends[down][3]);
+    let seen = (vec4(position) >= first) & (vec4(position) < end);
     return select(vec4(LOWEST), capped(params.scale * score), seen);
 }
 
@@ -158,11 +161,11 @@ fn add_value(sums: Rows, value: Quad, weight: vec4<f32>) -> Rows {
 
 // Adds a quad of the weighted values of four positions, from position `at` of the tile.
 fn add_values(sums: Rows, at: u32, column: u32, lane: Lane) -> Rows {
-    let start = starts[at / 4u];
-    let a = value(start.x, column);
-    let b = value(start.y, column);
-    let c = value(start.z, column);
-    let d = value(start.w, column);
+    let four = at / 4u;
+    let a = value(starts[four][0], column);
+    let b = value(starts[four][1], column);
+    let c = value(starts[four][2], column);
+    let d = value(starts[four][3], column);
     let down = WG / width();
     let first = at * down + lane.down;
     var all = add_value(sums, a, tile[first]);
