@@ -1,9 +1,12 @@
 // y[t, r] = W[r, :] . x[t, :]
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  x: [tokens, cols] f32.
-// y: [tokens, width] f32, from column `first`.  One workgroup per 64 rows and 64 tokens.
+// y: [tokens, width] f32, from column `first`.
 
 #import gemm
+
+// Whether results are added to y.
+const ADDS = false;
 
 struct Params { tokens: u32, rows: u32, cols: u32, first: u32, width: u32 }
 

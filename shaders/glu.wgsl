@@ -1,6 +1,6 @@
 // y[t, i] = act(gate[t, i]) * up[t, i]
 //
-// gate, up: [tokens, dim] f32.  y: [tokens, dim] f32, or in q8_1 for dim a multiple of 32.
+// gate, up: [tokens, dim] f32.  y: [tokens, dim] f32, or in f16 or q8_1 for dim a multiple of 32.
 
 #import glu
 #import activation

@@ -2,6 +2,7 @@
 
 use super::device::Device;
 use super::link::link;
+use super::variants::is_experimental;
 use half::f16;
 use std::sync::Arc;
 use tabla_core::device::KernelVariant;
@@ -16,9 +17,9 @@ use tabla_core::op::table::{
 };
 
 /// Shape of the test: more than one tile in each dimension, and not a multiple of the tile.
-const ROWS: u32 = 80;
+const ROWS: u32 = 144;
 const COLS: u32 = 96;
-const TOKENS: u32 = 70;
+const TOKENS: u32 = 134;
 const X: BufferId = BufferId::Scratch(0);
 const Y: BufferId = BufferId::Scratch(1);
 
@@ -43,7 +44,14 @@ pub(super) fn check_gemm(device: &Device, variant: KernelVariant) -> Result<()> 
     };
     executor.write(BufferId::State, 0, bytemuck::bytes_of(&state))?;
     let x: Vec<f32> = x().collect();
-    executor.write(X, 0, bytemuck::cast_slice(&x))?;
+    match x_type(variant) {
+        DType::F16 => {
+            let eighths = x.iter().map(|x| f16::from_f32(x / 8.0).to_bits());
+            let eighths: Vec<u16> = eighths.collect();
+            executor.write(X, 0, bytemuck::cast_slice(&eighths))?;
+        }
+        _ => executor.write(X, 0, bytemuck::cast_slice(&x))?,
+    }
     executor.run(0, (0..1).into(), 1)?;
     let mut y = vec![0f32; (TOKENS * ROWS) as usize];
     executor.read(Y, 0, bytemuck::cast_slice_mut(&mut y))?;
@@ -59,6 +67,14 @@ pub(super) fn check_gemm(device: &Device, variant: KernelVariant) -> Result<()> 
         );
     }
     Ok(())
+}
+
+/// Returns the storage type of activations: kernels with cooperative matrices read eighths in f16.
+fn x_type(variant: KernelVariant) -> DType {
+    match is_experimental(variant) {
+        true => DType::F16,
+        false => DType::F32,
+    }
 }
 
 /// `[ROWS, COLS]`
@@ -124,7 +140,7 @@ fn table(variant: KernelVariant) -> Table {
         params: bytemuck::bytes_of(&params).to_vec(),
         slots: vec![
             slot("w", DType::F16, [ROWS, COLS], BufferId::Weight(0, 0)),
-            slot("x", DType::F32, [TOKENS, COLS], X),
+            slot("x", x_type(variant), [TOKENS, COLS], X),
             slot("y", DType::F32, [TOKENS, ROWS], Y),
             slot(
                 "state",
@@ -173,7 +189,7 @@ mod tests {
         // Gemm has no `Tile` variant, so this tests the base kernel.
         check_gemm(&device, KernelVariant::Tile).expect("exact result");
         let correct = tabla_shaders::source("gemm.wgsl").expect("embedded source");
-        let wrong = correct.replace("= sum;", "= sum + f32(row == 79u && token == 68u);");
+        let wrong = correct.replace("= sum;", "= sum + f32(row == 143u && token == 130u);");
         assert_ne!(wrong, correct);
         std::fs::write(folder.path().join("gemm.wgsl"), wrong).expect("write the shader");
         let options = DeviceOptions {

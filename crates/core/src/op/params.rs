@@ -1263,13 +1263,13 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Gemm, variant: Some("subgroup+int8"), dtypes: TYPES_6, units: 64, tokens: 64 },
     Kernels { op: Op::Gemm, variant: Some("subgroup+few+int8"), dtypes: TYPES_6, units: 4, tokens: 8 },
     Kernels { op: Op::Gemm, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_7, units: 64, tokens: 64 },
-    Kernels { op: Op::Gemm, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_7, units: 64, tokens: 64 },
+    Kernels { op: Op::Gemm, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_7, units: 128, tokens: 128 },
     Kernels { op: Op::GemmAdd, variant: None, dtypes: TYPES_5, units: 64, tokens: 64 },
     Kernels { op: Op::GemmAdd, variant: Some("subgroup+few"), dtypes: TYPES_5, units: 4, tokens: 8 },
     Kernels { op: Op::GemmAdd, variant: Some("subgroup+int8"), dtypes: TYPES_6, units: 64, tokens: 64 },
     Kernels { op: Op::GemmAdd, variant: Some("subgroup+few+int8"), dtypes: TYPES_6, units: 4, tokens: 8 },
     Kernels { op: Op::GemmAdd, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_7, units: 64, tokens: 64 },
-    Kernels { op: Op::GemmAdd, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_7, units: 64, tokens: 64 },
+    Kernels { op: Op::GemmAdd, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_7, units: 128, tokens: 128 },
     Kernels { op: Op::Gemv, variant: None, dtypes: TYPES_5, units: 4, tokens: 1 },
     Kernels { op: Op::Gemv, variant: Some("subgroup"), dtypes: TYPES_5, units: 4, tokens: 1 },
     Kernels { op: Op::Gemv, variant: Some("subgroup+int8"), dtypes: TYPES_6, units: 4, tokens: 1 },
@@ -1333,11 +1333,11 @@ const TYPES_0: &[&str] = &[];
 const TYPES_1: &[&str] = &["f32", "f16", "q8_0"];
 const TYPES_2: &[&str] = &["f16", "q8_0"];
 const TYPES_3: &[&str] = &["i2_s", "tq1_0", "tq2_0", "ternary"];
-const TYPES_4: &[&str] = &["f32", "q8_1"];
+const TYPES_4: &[&str] = &["f32", "f16", "q8_1"];
 const TYPES_5: &[&str] = &["f32", "f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
 const TYPES_6: &[&str] = &["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
 const TYPES_7: &[&str] = &["f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
-const TYPES_8: &[&str] = &["q8_1"];
+const TYPES_8: &[&str] = &["f16", "q8_1"];
 /// Returns the size of the parameters of an operation in bytes.
 #[expect(clippy::too_many_lines, reason = "a table of operations")]
 pub fn bytes(op: Op) -> usize {

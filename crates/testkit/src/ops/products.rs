@@ -4,6 +4,7 @@ use super::common::{rows, wide};
 use super::{Expected, Tested};
 use crate::case::Case;
 use crate::rig::Outcome;
+use half::f16;
 use tabla_core::dtype::DType;
 use tabla_core::op::kind;
 use tabla_plan::builder::{Builder, W, X};
@@ -65,6 +66,9 @@ impl Tested for kind::Convert {
         ("one", F32, 1, 1, 1),
         ("primes", F32, 5, 3, 37),
         ("vectors", F32, 3, 2, 132),
+        ("one", F16, 1, 1, 1),
+        ("primes", F16, 5, 3, 37),
+        ("vectors", F16, 3, 2, 132),
         ("one", Q8_1, 1, 1, 1),
         ("primes", Q8_1, 5, 3, 37),
         ("vectors", Q8_1, 3, 2, 132),
@@ -75,12 +79,16 @@ impl Tested for kind::Convert {
     fn expected(o: &Outcome, live: usize) -> Expected {
         let (x, mut y) = (o.numbers("x"), o.numbers("y"));
         let [cols, padded] = ["x", "y"].map(|name| o.slots[name].cols as usize);
-        let is_rounded = o.slots["y"].dtype == DType::Q8_1;
+        let dtype = o.slots["y"].dtype;
         for (x, y) in x.chunks(cols).zip(y.chunks_mut(padded)).take(live) {
             y.fill(0.0);
             y[..cols].copy_from_slice(x);
-            if is_rounded {
-                y.chunks_mut(32).for_each(round_block);
+            match dtype {
+                DType::Q8_1 => y.chunks_mut(32).for_each(round_block),
+                DType::F16 => y
+                    .iter_mut()
+                    .for_each(|y| *y = f16::from_f32(*y / 8.0).to_f32()),
+                _ => {}
             }
         }
         vec![("y", y)]

@@ -38,7 +38,7 @@ pub(super) fn emulated(text: &str) -> String {
     text
 }
 
-const REPLACED: [(&str, &str); 11] = [
+const REPLACED: [(&str, &str); 12] = [
     ("enable wgpu_cooperative_matrix;\n", ""),
     ("    @builtin(subgroup_id) subgroup: u32,\n", ""),
     ("    @builtin(subgroup_invocation_id) place: u32,\n", ""),
@@ -47,6 +47,7 @@ const REPLACED: [(&str, &str); 11] = [
     ("lane.subgroup", "(lane.index / 32u)"),
     ("lane.place", "(lane.index % 32u)"),
     ("coopMultiplyAdd(", "multiply_fragments_add("),
+    ("c * X_WHOLE", "scale_fragment(c, X_WHOLE)"),
     ("coop_mat16x16<f16, A>", "Fragment"),
     ("coop_mat16x16<f16, B>", "Fragment"),
     ("coop_mat16x16<f32, C>", "FragmentSums"),
@@ -72,6 +73,14 @@ fn multiply_fragments_add(w: Fragment, x: Fragment, before: FragmentSums) -> Fra
         }
     }
     return sums;
+}
+
+fn scale_fragment(sums: FragmentSums, factor: f32) -> FragmentSums {
+    var all = sums;
+    for (var i = 0u; i < 8u; i++) {
+        all[i] *= factor;
+    }
+    return all;
 }
 
 fn store_fragment(sums: FragmentSums, to: Fragment) {

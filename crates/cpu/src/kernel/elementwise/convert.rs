@@ -6,6 +6,7 @@ use crate::memory::Args;
 use crate::panel::QK;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
+use half::f16;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::kind;
@@ -29,6 +30,27 @@ impl Kernel for ToF32 {
             let (numbers, rest) = y.unit(row, cols.next_multiple_of(QK)).split_at_mut(cols);
             numbers.copy_from_slice(&x[row * cols..][..cols]);
             rest.fill(0.0);
+        }
+    }
+}
+
+/// Eighths in f16, padded with zeros.
+struct ToF16;
+
+impl Kernel for ToF16 {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let p: Params = args.params();
+        let cols = p.cols as usize;
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<u16>(AT.y);
+        for row in args.range() {
+            let y = y.unit(row, cols.next_multiple_of(QK));
+            let (numbers, rest) = y.split_at_mut(cols);
+            for (y, x) in numbers.iter_mut().zip(&x[row * cols..]) {
+                *y = f16::from_f32(0.125 * x).to_bits();
+            }
+            rest.fill(0);
         }
     }
 }
@@ -89,6 +111,7 @@ impl Link for kind::Convert {
         let split = Split::Rows(p.groups as usize);
         Ok(match request.variant {
             Some(DType::F32) => request.scalar::<ToF32>(split, p.tokens),
+            Some(DType::F16) => request.scalar::<ToF16>(split, p.tokens),
             Some(DType::Q8_1) => request.scalar::<ToQ8_1>(split, p.tokens),
             other => bail!(Internal, "no conversion to {other:?}"),
         })

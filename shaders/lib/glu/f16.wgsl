@@ -1,0 +1,3 @@
+// Gated activations in f16.
+
+#import glu_fours

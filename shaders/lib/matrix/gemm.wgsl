@@ -1,0 +1,159 @@
+// Product of W and the tokens of x on cooperative matrices, f16 with f32 accumulation: 8 SIDE rows by 8 SIDE tokens per
+// workgroup, one block of columns at a time.
+//
+// The first lanes decode W into workgroup memory, the others load x. Then each subgroup multiplies a unit of four by two
+// fragments. Each result is one running sum over the columns, so it does not depend on the other tokens.
+// The kernel defines `rows`, `cols`, `first` and `width` of its Params, y, ADDS, and `put(row, token, sum)`, which stores one
+// result.
+
+#import fragment
+#import grid
+#import lane
+#import quant
+#import state
+#import x4
+
+const WG = 256u;
+const UNITS = 8u * SIDE;
+const TOKENS = 8u * SIDE;
+// Number of units of a tile: two along its rows of W, four along its tokens.
+const PARTS = 8u;
+// Row pitch of a tile in vectors: a block, padded to avoid bank conflicts between adjacent rows.
+const PITCH = 10u;
+const X_WHOLE = 8.0;
+
+// One block of the rows of W, and of the tokens of x.
+var<workgroup> w_tile: array<vec4<f16>, PITCH * UNITS>;
+var<workgroup> x_tile: array<vec4<f16>, PITCH * TOKENS>;
+// A fragment of each subgroup, token by token.
+var<workgroup> y_tile: array<vec4<f32>, 512>;
+
+// Decodes block `i` of a row into row `at` of the tile.
+fn fetch_w(row: u32, i: u32, at: u32) {
+    var v = Numbers();
+    if (row < params.rows) {
+        v = numbers(row, i);
+    }
+    w_tile[PITCH * at] = vec4<f16>(v[0]);
+    w_tile[PITCH * at + 1u] = vec4<f16>(v[1]);
+    w_tile[PITCH * at + 2u] = vec4<f16>(v[2]);
+    w_tile[PITCH * at + 3u] = vec4<f16>(v[3]);
+    w_tile[PITCH * at + 4u] = vec4<f16>(v[4]);
+    w_tile[PITCH * at + 5u] = vec4<f16>(v[5]);
+    w_tile[PITCH * at + 6u] = vec4<f16>(v[6]);
+    w_tile[PITCH * at + 7u] = vec4<f16>(v[7]);
+}
+
+// Loads x; eight lanes read the block of a token. Tokens after the last repeat it; their results are not written.
+fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
+    for (var at = lane; at < 8u * TOKENS; at += WG - UNITS) {
+        let t = min(token + at / 8u, live - 1u);
+        x_tile[PITCH * (at / 8u) + at % 8u] = x4(t, 8u * i + at % 8u);
+    }
+}
+
+// A tile: its first row and token, whether all of it is inside of y, and the number of tokens.
+struct Tile {
+    row: u32,
+    token: u32,
+    whole: bool,
+    live: u32,
+}
+
+// Stores a fragment whose first row and token of y are given, unless another subgroup does.
+fn store(c: FragmentY, row: u32, token: u32, tile: Tile, stored: bool, lane: Lane) {
+    if (tile.whole) {
+        if (stored) {
+            let at = token * params.width + params.first + row;
+            // naga 30 requires names for both.
+            let width = params.width;
+            let sums = c * X_WHOLE;
+            coopStore(sums, &y[at], width);
+        }
+        return;
+    }
+    let own = lane.subgroup * (SIDE * SIDE / 4u);
+    workgroupBarrier();
+    coopStore(c, &y_tile[own], SIDE / 4u);
+    workgroupBarrier();
+    for (var i = lane.place; stored && i < SIDE * SIDE; i += WG / lane.subgroups) {
+        let r = row + i % SIDE;
+        let t = token + i / SIDE;
+        if (r < params.rows && t < tile.live) {
+            put(r, t, X_WHOLE * y_tile[own + i / 4u][i % 4u]);
+        }
+    }
+}
+
+// Computes a unit per subgroup. Subgroups without one compute another's, because all lanes take part in loading.
+fn multiply(tile: Tile, part: u32, lane: Lane) {
+    let r = part % 2u * (4u * SIDE);
+    let t = part % PARTS / 2u * (2u * SIDE);
+    var c00 = FragmentY();
+    var c01 = FragmentY();
+    var c10 = FragmentY();
+    var c11 = FragmentY();
+    var c20 = FragmentY();
+    var c21 = FragmentY();
+    var c30 = FragmentY();
+    var c31 = FragmentY();
+    for (var i = 0u; i < blocks(); i++) {
+        workgroupBarrier();
+        if (lane.index < UNITS) {
+            fetch_w(tile.row + lane.index, i, lane.index);
+        } else {
+            fetch_x(tile.token, tile.live, i, lane.index - UNITS);
+        }
+        workgroupBarrier();
+        for (var k = 0u; k < 8u; k += SIDE / 4u) {
+            let b0 = coopLoad<FragmentX>(&x_tile[PITCH * t + k], PITCH);
+            let b1 = coopLoad<FragmentX>(&x_tile[PITCH * (t + SIDE) + k], PITCH);
+            let a0 = coopLoadT<FragmentW>(&w_tile[PITCH * r + k], PITCH);
+            c00 = coopMultiplyAdd(a0, b0, c00);
+            c01 = coopMultiplyAdd(a0, b1, c01);
+            let a1 = coopLoadT<FragmentW>(&w_tile[PITCH * (r + SIDE) + k], PITCH);
+            c10 = coopMultiplyAdd(a1, b0, c10);
+            c11 = coopMultiplyAdd(a1, b1, c11);
+            let a2 = coopLoadT<FragmentW>(&w_tile[PITCH * (r + 2u * SIDE) + k], PITCH);
+            c20 = coopMultiplyAdd(a2, b0, c20);
+            c21 = coopMultiplyAdd(a2, b1, c21);
+            let a3 = coopLoadT<FragmentW>(&w_tile[PITCH * (r + 3u * SIDE) + k], PITCH);
+            c30 = coopMultiplyAdd(a3, b0, c30);
+            c31 = coopMultiplyAdd(a3, b1, c31);
+        }
+    }
+    let row = tile.row + r;
+    let token = tile.token + t;
+    let stored = part < PARTS;
+    // The fragments in turn, which keeps the code short.
+    for (var i = 0u; i < 4u; i++) {
+        store(c00, row + i * SIDE, token, tile, stored, lane);
+        store(c01, row + i * SIDE, token + SIDE, tile, stored, lane);
+        c00 = c10;
+        c01 = c11;
+        c10 = c20;
+        c11 = c21;
+        c20 = c30;
+        c21 = c31;
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    lane: Lane,
+) {
+    let live = min(params.tokens, state.active_rows);
+    let row = unit_of(group, groups) * UNITS;
+    let token = group.y * TOKENS;
+    if (token >= live || row >= params.rows) {
+        return;
+    }
+    // Matrices are stored at places that are aligned to vectors of four.
+    let aligned = (params.width | params.first) % 4u == 0u;
+    let whole = !ADDS && aligned && row + UNITS <= params.rows && token + TOKENS <= live;
+    for (var first = 0u; first < PARTS; first += lane.subgroups) {
+        multiply(Tile(row, token, whole, live), first + lane.subgroup, lane);
+    }
+}

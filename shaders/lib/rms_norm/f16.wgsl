@@ -1,0 +1,3 @@
+// RMS norm in f16.
+
+#import rms_fours
