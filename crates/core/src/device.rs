@@ -55,6 +55,10 @@ pub enum KernelVariant {
     Matrix8,
     /// Products and attention of many tokens on 16x16 cooperative matrices, f16 with f32 accumulation.
     Matrix16,
+    /// As `Matrix8`, by larger tiles, for products with enough of them to use the whole device.
+    LargeMatrix8,
+    /// As `Matrix16`, by larger tiles.
+    LargeMatrix16,
 }
 
 impl KernelVariant {
@@ -67,11 +71,21 @@ impl KernelVariant {
         Self::FewInt8,
         Self::Matrix8,
         Self::Matrix16,
+        Self::LargeMatrix8,
+        Self::LargeMatrix16,
     ];
 
     /// Returns whether all products are in f32 on dequantized weights.
     pub fn exact(self) -> bool {
         matches!(self, Self::Subgroup | Self::Tile | Self::Few)
+    }
+
+    /// Returns whether products are of cooperative matrices.
+    pub fn uses_matrices(self) -> bool {
+        matches!(
+            self,
+            Self::Matrix8 | Self::Matrix16 | Self::LargeMatrix8 | Self::LargeMatrix16
+        )
     }
 
     /// Returns the suffix in kernel names: the folder names joined by `+`.
@@ -84,6 +98,8 @@ impl KernelVariant {
             Self::FewInt8 => "subgroup+few+int8",
             Self::Matrix8 => "subgroup+matrix+of8",
             Self::Matrix16 => "subgroup+matrix+of16",
+            Self::LargeMatrix8 => "subgroup+matrix+large+of8",
+            Self::LargeMatrix16 => "subgroup+matrix+large+of16",
         }
     }
 }
@@ -134,6 +150,8 @@ pub struct Profile {
     pub driver: String,
     /// Number of threads that replay the table; 0 on a GPU.
     pub threads: u32,
+    /// Number of compute units or multiprocessors of a GPU; 0 if unknown, and on a CPU.
+    pub cores: u32,
     /// Last-level data cache per core in bytes; 0 if unknown.
     pub cache_bytes: u64,
     /// Maximum number of workgroups per grid dimension.

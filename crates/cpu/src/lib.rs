@@ -90,6 +90,7 @@ pub fn profile(options: &LinkOptions) -> Result<Profile> {
         backend: options.level_or_best()?.name().to_string(),
         driver: String::new(),
         threads,
+        cores: 0,
         cache_bytes: cache_bytes(),
         grid_max: GRID_MAX,
         binding_bytes_max: u64::MAX,

@@ -265,7 +265,7 @@ fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
     };
     let info = adapter.get_info();
     Ok(Device {
-        profile: Arc::new(profile(&info, &limits, variants)),
+        profile: Arc::new(profile(&info, &limits, variants, recorded::cores(adapter))),
         wgpu,
         queue,
         failure,
@@ -332,6 +332,7 @@ fn profile(
     info: &wgpu::AdapterInfo,
     limits: &wgpu::Limits,
     variants: Vec<KernelVariant>,
+    cores: u32,
 ) -> Profile {
     Profile {
         kind: DeviceKind::Gpu,
@@ -339,6 +340,7 @@ fn profile(
         name: info.name.clone(),
         backend: info.backend.to_str().to_string(),
         threads: 0,
+        cores,
         cache_bytes: 0,
         grid_max: limits.max_compute_workgroups_per_dimension,
         binding_bytes_max: limits

@@ -9,6 +9,10 @@ pub(super) fn check_support(_: &wgpu::Device) -> Result<()> {
     bail!(Unsupported, "gpu: recorded replay requires Vulkan");
 }
 
+pub(super) fn cores(_: &wgpu::Adapter) -> u32 {
+    0
+}
+
 pub(super) fn wait_idle(_: &wgpu::Device, _: &MutexGuard<'_, ()>) {}
 
 pub(super) fn link(device: &Device, _: Program) -> Result<Box<dyn Executor>> {

@@ -22,7 +22,10 @@ pub(super) fn features(variant: KernelVariant) -> wgpu::Features {
         | KernelVariant::Few
         | KernelVariant::Int8
         | KernelVariant::FewInt8 => wgpu::Features::SUBGROUP,
-        KernelVariant::Matrix8 | KernelVariant::Matrix16 => MATRIX,
+        KernelVariant::Matrix8
+        | KernelVariant::Matrix16
+        | KernelVariant::LargeMatrix8
+        | KernelVariant::LargeMatrix16 => MATRIX,
     }
 }
 
@@ -43,7 +46,7 @@ pub(super) fn available(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Vec
     };
     let supported = |variant: &KernelVariant| {
         has.contains(features(*variant))
-            && match variant {
+            && match *variant {
                 KernelVariant::Tile => true,
                 // Sums over eight lanes are within a subgroup.
                 KernelVariant::Subgroup
@@ -51,13 +54,13 @@ pub(super) fn available(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Vec
                 | KernelVariant::Int8
                 | KernelVariant::FewInt8 => adapter.get_info().subgroup_min_size >= 8,
                 // The use of cooperative matrices in custom shaders is unchecked.
-                KernelVariant::Matrix8 | KernelVariant::Matrix16
-                    if options.shader_path.is_some() =>
-                {
-                    false
+                variant if is_experimental(variant) && options.shader_path.is_some() => false,
+                KernelVariant::Matrix8 | KernelVariant::LargeMatrix8 => {
+                    supports_matrices(adapter, 8, 8)
                 }
-                KernelVariant::Matrix8 => supports_matrices(adapter, 8, 8),
-                KernelVariant::Matrix16 => supports_matrices(adapter, 16, 32),
+                KernelVariant::Matrix16 | KernelVariant::LargeMatrix16 => {
+                    supports_matrices(adapter, 16, 32)
+                }
             }
     };
     let all = KernelVariant::ALL.iter().copied();
@@ -84,7 +87,7 @@ fn supports_matrices(adapter: &wgpu::Adapter, side: u32, lanes: u32) -> bool {
 pub(super) fn experimental(variants: &[KernelVariant]) -> wgpu::ExperimentalFeatures {
     if variants.iter().any(|v| is_experimental(*v)) {
         // SAFETY: only cooperative matrices are requested. The kernels load and store them in
-        // bounds of their own workgroup memory and in uniform control flow, which naga checks at
+        // bounds of their own workgroup memory, or of results of which all of a tile is in bounds, in uniform control flow, which naga checks at
         // build time.
         unsafe { wgpu::ExperimentalFeatures::enabled() }
     } else {

@@ -1,6 +1,6 @@
-//! Storage types of activations that the kernels of products read: rounded to blocks of signed bytes or to f16, or padded
-//! to whole blocks. Operations with kernels that store such a type write it; before other products a conversion is inserted, which
-//! products of the same activations share.
+//! Storage types of activations that the kernels of products read: rounded to blocks of signed bytes or to f16, or
+//! padded to whole blocks. Operations with kernels that store such a type write it; before other products a conversion is
+//! inserted, which products of the same activations share.
 
 use crate::builder::{Graph, Node};
 use crate::select;
@@ -80,7 +80,7 @@ fn wanted(node: &Node, graph: &Graph, profile: &Profile) -> Option<Wanted> {
     let cols = graph.slots[usize::from(node.slots[WEIGHT].0)].cols;
     let dtype = match kernel.variant {
         Some(KernelVariant::Int8 | KernelVariant::FewInt8) => DType::Q8_1,
-        Some(KernelVariant::Matrix8 | KernelVariant::Matrix16) => DType::F16,
+        Some(variant) if variant.uses_matrices() => DType::F16,
         _ if cols.is_multiple_of(BLOCK) => return None,
         _ => DType::F32,
     };

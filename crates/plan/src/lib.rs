@@ -43,6 +43,7 @@ fn plain_profile() -> Profile {
         backend: "scalar".into(),
         driver: String::new(),
         threads: 1,
+        cores: 0,
         cache_bytes: 0,
         grid_max: 65535,
         binding_bytes_max: 1 << 20,

@@ -49,8 +49,9 @@ fn stages(
     stages
 }
 
-/// Returns whether a kernel variant supports the shape of a command.
-fn suits(variant: KernelVariant, node: &Node) -> bool {
+/// Returns whether a kernel variant supports the shape of a command, and is not too large for a device with this number of
+/// cores.
+fn suits(variant: KernelVariant, node: &Node, cores: u32) -> bool {
     match (variant, node.op) {
         (KernelVariant::Tile, Op::Attention) => {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
@@ -70,6 +71,15 @@ fn suits(variant: KernelVariant, node: &Node) -> bool {
             kernel.is_some_and(|kernel| node.work[1] <= kernel.tile()[1])
         }
         (KernelVariant::Matrix8 | KernelVariant::Matrix16, _) => node.work[1] > FEW_TOKENS,
+        // With fewer tiles than cores, smaller tiles use more cores.
+        (KernelVariant::LargeMatrix8 | KernelVariant::LargeMatrix16, _) => {
+            let kernel = KernelId::all(node.op, node.dtype, &[variant]).next_back();
+            let tiles = |kernel: KernelId| {
+                let [units, tokens] = kernel.tile();
+                node.work[0].div_ceil(units) * node.work[1].div_ceil(tokens)
+            };
+            node.work[1] > FEW_TOKENS && kernel.is_some_and(|kernel| tiles(kernel) >= cores)
+        }
         _ => true,
     }
 }
@@ -88,7 +98,7 @@ pub(super) fn kernel(
     let variants = profile
         .variants
         .iter()
-        .filter(|variant| suits(**variant, node));
+        .filter(|variant| suits(**variant, node, profile.cores));
     let variants: Vec<KernelVariant> = variants.copied().collect();
     let all = || KernelId::all(node.op, node.dtype, &variants);
     let extent = extent(slots, &node.slots);
@@ -235,7 +245,25 @@ mod tests {
         assert_eq!(product(2), "gemm_q8_0.subgroup+few+int8");
         assert_eq!(product(8), "gemm_q8_0.subgroup+few+int8");
         assert_eq!(product(9), "gemm_q8_0.subgroup+int8");
-        assert_eq!(product(FEW_TOKENS + 1), "gemm_q8_0.subgroup+matrix+of16");
+        assert_eq!(
+            product(FEW_TOKENS + 1),
+            "gemm_q8_0.subgroup+matrix+large+of16"
+        );
+    }
+
+    #[test]
+    fn tiles_are_large_if_all_cores_have_one() {
+        // 64 rows: one large tile per 128 tokens.
+        let kernel = |tokens, cores| {
+            let profile = Profile {
+                cores,
+                ..tuned(KernelVariant::ALL, &[])
+            };
+            kernels(tokens, 16, &profile)[0].clone()
+        };
+        assert_eq!(kernel(256, 2), "gemm_q8_0.subgroup+matrix+large+of16");
+        assert_eq!(kernel(256, 3), "gemm_q8_0.subgroup+matrix+of16");
+        assert_eq!(kernel(257, 3), "gemm_q8_0.subgroup+matrix+large+of16");
     }
 
     #[test]

@@ -264,6 +264,8 @@ fn int8_kernels_match_f32_on_representable_activations() {
 fn matrix_kernels_match_f32_on_representable_activations() {
     variant_alone(KernelVariant::Matrix8);
     variant_alone(KernelVariant::Matrix16);
+    variant_alone(KernelVariant::LargeMatrix8);
+    variant_alone(KernelVariant::LargeMatrix16);
 }
 
 /// As the test of int8 kernels, for products of two to eight tokens, and those in f32.
@@ -308,6 +310,8 @@ fn inexact_variants_are_tested() {
         KernelVariant::FewInt8,
         KernelVariant::Matrix8,
         KernelVariant::Matrix16,
+        KernelVariant::LargeMatrix8,
+        KernelVariant::LargeMatrix16,
     ];
     assert!(inexact.eq(&tested), "a variant without a test");
 }

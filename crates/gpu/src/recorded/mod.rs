@@ -7,6 +7,7 @@
 
 mod clock;
 mod context;
+mod cores;
 mod kernels;
 mod link;
 mod record;
@@ -20,6 +21,7 @@ use ash::vk;
 use clock::RecordedTimer;
 use context::Context;
 pub(super) use context::{check_support, wait_idle};
+pub(super) use cores::cores;
 use kernels::Buffers;
 use link::RecordedTables;
 use record::Recordings;

@@ -95,7 +95,7 @@ impl Dawn {
         let read = |file: &str| tabla_shaders::source(file).map(str::to_string);
         let text = expand(spec, &read).unwrap();
         let text = match kernel.variant {
-            Some(KernelVariant::Matrix16) => emulated(&text),
+            Some(KernelVariant::Matrix16 | KernelVariant::LargeMatrix16) => emulated(&text),
             _ => text,
         };
         let text = standard(&text);
@@ -284,7 +284,12 @@ fn kernels_match_their_formulas_in_dawn() {
 /// only exhaustive runs test every type.
 #[test]
 fn emulated_matrices_match_products_of_f16() {
-    let Some(runner) = dawn(vec![KernelVariant::Subgroup, KernelVariant::Matrix16]) else {
+    emulated_products(KernelVariant::Matrix16);
+    emulated_products(KernelVariant::LargeMatrix16);
+}
+
+fn emulated_products(variant: KernelVariant) {
+    let Some(runner) = dawn(vec![KernelVariant::Subgroup, variant]) else {
         return;
     };
     let mut tested = 0;
@@ -296,17 +301,17 @@ fn emulated_matrices_match_products_of_f16() {
         for case in cases(op).iter().filter(is_tested) {
             let table = rig::table(case, &runner);
             let mut kernels = table.cmds.iter().map(|cmd| cmd.kernel);
-            if kernels.any(|kernel| kernel.variant == Some(KernelVariant::Matrix16)) {
+            if kernels.any(|kernel| kernel.variant == Some(variant)) {
                 let outcome = run_case(op, case, &runner, &|_, _| {});
                 let expected = product(op, &outcome);
-                let what = format!("{op:?} {}", case.name);
+                let what = format!("{} {op:?} {}", variant.name(), case.name);
                 let error = assert_close(&what, &outcome.results("y"), &expected, 1e-5);
                 log(format_args!("emulated {what}: error {error:.1e}"));
                 tested += 1;
             }
         }
     }
-    assert!(tested > 0, "no case has a kernel with 16x16 matrices");
+    assert!(tested > 0, "no case has a kernel {}", variant.name());
 }
 
 /// Returns `W x`, or `y + W x`, in f64, with weights and activations in f16; inactive rows are unchanged.

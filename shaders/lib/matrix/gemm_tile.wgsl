@@ -1,23 +1,20 @@
-// Product of W and the tokens of x on cooperative matrices, f16 with f32 accumulation: 8 SIDE rows by 8 SIDE tokens per
-// workgroup, one block of columns at a time.
+// Tiles on cooperative matrices, f16 with f32 accumulation, one block of columns at a time.
 //
-// The first lanes decode W into workgroup memory, the others load x. Then each subgroup multiplies a unit of four by two
-// fragments. Each result is one running sum over the columns, so it does not depend on the other tokens.
-// The kernel defines `rows`, `cols`, `first` and `width` of its Params, y, ADDS, and `put(row, token, sum)`, which stores one
-// result.
+// Lanes decode W and load x into workgroup memory. Then each subgroup multiplies a part of four by two fragments.
+// The kernel also defines `first` and `width` of its Params, y, and ADDS.
 
 #import fragment
-#import grid
 #import lane
+#import parts_of_tile
 #import quant
-#import state
 #import x4
 
-const WG = 256u;
-const UNITS = 8u * SIDE;
-const TOKENS = 8u * SIDE;
-// Number of units of a tile: two along its rows of W, four along its tokens.
-const PARTS = 8u;
+// Subgroups of 32 lanes have a part each.
+const WG = 32u * PARTS;
+const UNITS = 4u * SIDE * PARTS_OF_ROWS;
+const TOKENS = 2u * SIDE * (PARTS / PARTS_OF_ROWS);
+// The first lanes decode a row of W each, the last ones load x.
+const X_LANES = select(WG - UNITS, WG, WG <= UNITS);
 // Row pitch of a tile in vectors: a block, padded to avoid bank conflicts between adjacent rows.
 const PITCH = 10u;
 const X_WHOLE = 8.0;
@@ -25,8 +22,8 @@ const X_WHOLE = 8.0;
 // One block of the rows of W, and of the tokens of x.
 var<workgroup> w_tile: array<vec4<f16>, PITCH * UNITS>;
 var<workgroup> x_tile: array<vec4<f16>, PITCH * TOKENS>;
-// A fragment of each subgroup, token by token.
-var<workgroup> y_tile: array<vec4<f32>, 512>;
+// A fragment of each subgroup, token by token. Subgroups have at least SIDE SIDE / 8 lanes.
+var<workgroup> y_tile: array<vec4<f32>, 2u * WG>;
 
 // Decodes block `i` of a row into row `at` of the tile.
 fn fetch_w(row: u32, i: u32, at: u32) {
@@ -46,7 +43,7 @@ fn fetch_w(row: u32, i: u32, at: u32) {
 
 // Loads x; eight lanes read the block of a token. Tokens after the last repeat it; their results are not written.
 fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
-    for (var at = lane; at < 8u * TOKENS; at += WG - UNITS) {
+    for (var at = lane; at < 8u * TOKENS; at += X_LANES) {
         let t = min(token + at / 8u, live - 1u);
         x_tile[PITCH * (at / 8u) + at % 8u] = x4(t, 8u * i + at % 8u);
     }
@@ -85,10 +82,10 @@ fn store(c: FragmentY, row: u32, token: u32, tile: Tile, stored: bool, lane: Lan
     }
 }
 
-// Computes a unit per subgroup. Subgroups without one compute another's, because all lanes take part in loading.
+// Computes a part per subgroup. Subgroups without one compute another's, because all lanes take part in loading.
 fn multiply(tile: Tile, part: u32, lane: Lane) {
-    let r = part % 2u * (4u * SIDE);
-    let t = part % PARTS / 2u * (2u * SIDE);
+    let r = part % PARTS_OF_ROWS * (4u * SIDE);
+    let t = part % PARTS / PARTS_OF_ROWS * (2u * SIDE);
     var c00 = FragmentY();
     var c01 = FragmentY();
     var c10 = FragmentY();
@@ -101,8 +98,9 @@ fn multiply(tile: Tile, part: u32, lane: Lane) {
         workgroupBarrier();
         if (lane.index < UNITS) {
             fetch_w(tile.row + lane.index, i, lane.index);
-        } else {
-            fetch_x(tile.token, tile.live, i, lane.index - UNITS);
+        }
+        if (lane.index >= WG - X_LANES) {
+            fetch_x(tile.token, tile.live, i, lane.index - (WG - X_LANES));
         }
         workgroupBarrier();
         for (var k = 0u; k < 8u; k += SIDE / 4u) {
@@ -138,18 +136,7 @@ fn multiply(tile: Tile, part: u32, lane: Lane) {
     }
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    lane: Lane,
-) {
-    let live = min(params.tokens, state.active_rows);
-    let row = unit_of(group, groups) * UNITS;
-    let token = group.y * TOKENS;
-    if (token >= live || row >= params.rows) {
-        return;
-    }
+fn compute_tile(row: u32, token: u32, live: u32, lane: Lane) {
     // Matrices are stored at places that are aligned to vectors of four.
     let aligned = (params.width | params.first) % 4u == 0u;
     let whole = !ADDS && aligned && row + UNITS <= params.rows && token + TOKENS <= live;
