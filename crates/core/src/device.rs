@@ -88,6 +88,12 @@ impl KernelVariant {
         )
     }
 
+    /// Returns the number of lanes of a subgroup that the kernels are written for; with others, results are the same, but
+    /// subgroups repeat work.
+    pub fn subgroup_lanes(self) -> Option<u32> {
+        matches!(self, Self::Matrix16 | Self::LargeMatrix16).then_some(32)
+    }
+
     /// Returns the suffix in kernel names: the folder names joined by `+`.
     pub fn name(self) -> &'static str {
         match self {

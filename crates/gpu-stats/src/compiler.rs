@@ -6,7 +6,7 @@ use ash::{khr, vk};
 use std::ffi::CStr;
 use tabla_core::device::KernelVariant;
 use tabla_core::op::table::PARAMS_BYTES_MAX;
-use tabla_gpu::compilation;
+use tabla_gpu::compilation::{self, SubgroupSizes};
 use wgpu::hal::api::Vulkan;
 use wgpu::naga::back::spv::Options;
 
@@ -19,7 +19,7 @@ pub(crate) struct Compiler {
     options: Options<'static>,
     device: ash::Device,
     executables: khr::pipeline_executable_properties::Device,
-    stage_flags: vk::PipelineShaderStageCreateFlags,
+    sizes: SubgroupSizes,
     /// Owns the instance.
     _adapter: wgpu::Adapter,
 }
@@ -80,10 +80,8 @@ impl Compiler {
         let device = unsafe { instance.create_device(physical, &create, None) };
         let device = device.map_err(|e| format!("{name}: {e}"))?;
         let executables = khr::pipeline_executable_properties::Device::new(instance, &device);
-        let stage_flags = match features.contains(wgpu::Features::SUBGROUP) {
-            true => vk::PipelineShaderStageCreateFlags::ALLOW_VARYING_SUBGROUP_SIZE,
-            false => vk::PipelineShaderStageCreateFlags::empty(),
-        };
+        // SAFETY: as above, and the features are those of the adapter.
+        let sizes = unsafe { SubgroupSizes::query(instance, physical, features) };
         drop(hal);
         Ok(Self {
             name,
@@ -91,7 +89,7 @@ impl Compiler {
             options,
             device,
             executables,
-            stage_flags,
+            sizes,
             _adapter: adapter,
         })
     }
@@ -101,9 +99,14 @@ impl Compiler {
     /// # Errors
     ///
     /// The message of naga or of the driver.
-    pub(crate) fn compile(&self, wgsl: String, buffers: usize) -> Result<Compiled, String> {
+    pub(crate) fn compile(
+        &self,
+        wgsl: String,
+        variant: Option<KernelVariant>,
+        buffers: usize,
+    ) -> Result<Compiled, String> {
         let (words, entry) = compilation::compile_built_in(wgsl, &self.options)?;
-        let objects = self.objects(&words, &entry, buffers);
+        let objects = self.objects(&words, &entry, variant, buffers);
         let objects = objects.map_err(|e| format!("the driver rejects the kernel: {e}"))?;
         let information = self.information(objects.pipeline);
         information.map_err(|e| format!("no statistics: {e}"))
@@ -113,6 +116,7 @@ impl Compiler {
         &self,
         words: &[u32],
         entry: &CStr,
+        variant: Option<KernelVariant>,
         buffers: usize,
     ) -> Result<Objects<'_>, vk::Result> {
         let device = &self.device;
@@ -147,9 +151,9 @@ impl Compiler {
         let info = vk::ShaderModuleCreateInfo::default().code(words);
         // SAFETY: naga generates valid SPIR-V, with capabilities of the device only.
         objects.module = unsafe { device.create_shader_module(&info, None) }?;
-        let stage = vk::PipelineShaderStageCreateInfo::default()
-            .flags(self.stage_flags)
-            .stage(vk::ShaderStageFlags::COMPUTE)
+        let mut size = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default();
+        let stage = self.sizes.stage(variant, &mut size);
+        let stage = stage
             .module(objects.module)
             .name(entry);
         let info = vk::ComputePipelineCreateInfo::default()

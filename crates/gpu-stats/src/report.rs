@@ -110,8 +110,7 @@ impl Session {
         let mut preference = options.shaders.variants();
         let count = kernels.len();
         let supported = |name: &String| {
-            let known = KernelVariant::ALL.iter().find(|v| v.name() == name);
-            known.is_none_or(|variant| compiler.variants.contains(variant))
+            known(name).is_none_or(|variant| compiler.variants.contains(&variant))
         };
         preference.retain(supported);
         kernels.retain(|kernel| kernel.variant.as_ref().is_none_or(supported));
@@ -204,6 +203,12 @@ fn read(file: &Path) -> Result<String, String> {
     std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))
 }
 
+/// Returns the kernel variant of a name; none for a variant that is only in the folder of shaders.
+fn known(name: &str) -> Option<KernelVariant> {
+    let mut all = KernelVariant::ALL.iter().copied();
+    all.find(|variant| variant.name() == name)
+}
+
 /// Compiles kernels with all threads of the machine.
 fn compile_all(compiler: &Compiler, kernels: &[&Kernel]) -> Vec<Result<Compiled, String>> {
     let next = AtomicUsize::new(0);
@@ -214,7 +219,9 @@ fn compile_all(compiler: &Compiler, kernels: &[&Kernel]) -> Vec<Result<Compiled,
             let Some(kernel) = kernels.get(at) else {
                 return compiled;
             };
-            compiled.push((at, compiler.compile(kernel.wgsl.clone(), kernel.buffers)));
+            let variant = kernel.variant.as_deref().and_then(known);
+            let result = compiler.compile(kernel.wgsl.clone(), variant, kernel.buffers);
+            compiled.push((at, result));
         }
     };
     let count = thread::available_parallelism().map_or(1, usize::from);

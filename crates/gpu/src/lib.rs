@@ -55,4 +55,5 @@ pub use probe::Probe;
 pub mod compilation {
     pub use super::adapter::requested_features;
     pub use super::recorded::spirv::{compile_built_in, options_of};
+    pub use super::recorded::subgroups::SubgroupSizes;
 }

@@ -3,6 +3,7 @@
 
 use super::context::Context;
 use super::spirv;
+use super::subgroups::SubgroupSizes;
 use crate::device::Device;
 use crate::link_plan::{Bindings, Command};
 use crate::pipeline_cache::PipelineCacheFile;
@@ -232,7 +233,7 @@ pub(super) fn save_cache(context: &Context, cache: vk::PipelineCache, file: &Pip
 pub(super) fn pipeline(
     context: &Context,
     layouts: &Layouts,
-    options: &Options<'_>,
+    (options, sizes): (&Options<'_>, &SubgroupSizes),
     cache: vk::PipelineCache,
     kernel: KernelId,
     source: &KernelSource,
@@ -247,20 +248,9 @@ pub(super) fn pipeline(
     // SAFETY: naga generates valid SPIR-V, and `options` allows only capabilities of the device.
     let created = unsafe { context.raw.create_shader_module(&info, None) };
     let module = context.check(&kernel.name(), created)?;
-    // wgpu sets the same flag.
-    let flags = if context
-        .device
-        .wgpu
-        .features()
-        .contains(wgpu::Features::SUBGROUP)
-    {
-        vk::PipelineShaderStageCreateFlags::ALLOW_VARYING_SUBGROUP_SIZE
-    } else {
-        vk::PipelineShaderStageCreateFlags::empty()
-    };
-    let stage = vk::PipelineShaderStageCreateInfo::default()
-        .flags(flags)
-        .stage(vk::ShaderStageFlags::COMPUTE)
+    let mut size = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default();
+    let stage = sizes
+        .stage(kernel.variant, &mut size)
         .module(module)
         .name(&entry);
     let info = vk::ComputePipelineCreateInfo::default()

@@ -3,6 +3,7 @@
 use super::context::{self, Context};
 use super::kernels::{self, Buffers, Pipeline, RecordedBindings, RecordedKernels};
 use super::spirv;
+use super::subgroups::SubgroupSizes;
 use crate::arena::Arena;
 use crate::device::Device;
 use crate::link_plan::{LinkPlan, LinkedTables};
@@ -57,10 +58,11 @@ fn compile(
         return Ok((compiled.find(kernels), fill()?));
     }
     let options = spirv::options(context)?;
+    let sizes = SubgroupSizes::new(context)?;
     let file = PipelineCacheFile::read(device);
     let cache = kernels::create_cache(context, &file);
     let make = |kernel: KernelId, text: &_| {
-        let pipeline = kernels::pipeline(context, layouts, &options, cache, kernel, text)?;
+        let pipeline = kernels::pipeline(context, layouts, (&options, &sizes), cache, kernel, text)?;
         Ok((pipeline, layouts.pipelines[kernel.op.operands().len()]))
     };
     let made = pipelines::compile(device, &missing, &make, fill);

@@ -13,6 +13,7 @@ mod link;
 mod record;
 mod ring;
 pub(super) mod spirv;
+pub(super) mod subgroups;
 
 use super::arena::Arena;
 use super::device::Device;
