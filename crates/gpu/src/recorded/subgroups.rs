@@ -11,6 +11,7 @@ use tabla_core::error::Result;
 const SUBGROUPS: u32 = 8;
 
 /// Subgroup sizes that a device supports.
+#[derive(Debug)]
 pub struct SubgroupSizes {
     /// Whether the size may differ between pipelines. wgpu allows it for kernels with subgroup operations.
     varying: bool,
