@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use tabla_shaders::{KernelSpec, SOURCES, dtypes, expand, kernel_specs, source, variants};
+use wgpu::naga;
 
 /// Where the WGSL comes from.
 #[derive(Clone, Debug)]
@@ -101,11 +102,25 @@ fn files(folder: &Path) -> Result<Vec<String>, String> {
     Ok(names.collect())
 }
 
-/// Returns the value of `const NAME = 4u;`.
+/// Returns the value of a constant.
 fn constant(wgsl: &str, name: &str) -> Option<u32> {
     let start = format!("const {name} = ");
     let line = wgsl.lines().find_map(|line| line.strip_prefix(&start))?;
-    line.split_once("u;")?.0.parse().ok()
+    let literal = line
+        .split_once("u;")
+        .and_then(|(digits, _)| digits.parse().ok());
+    literal.or_else(|| evaluated(wgsl, name))
+}
+
+/// Returns the value of a constant that other constants define.
+fn evaluated(wgsl: &str, name: &str) -> Option<u32> {
+    let module = naga::front::wgsl::parse_str(wgsl).ok()?;
+    let mut constants = module.constants.iter();
+    let (_, constant) = constants.find(|(_, constant)| constant.name.as_deref() == Some(name))?;
+    match module.global_expressions[constant.init] {
+        naga::Expression::Literal(naga::Literal::U32(value)) => Some(value),
+        _ => None,
+    }
 }
 
 /// Returns whether a kernel matches a pattern: its operation, its name without the variant, or its
@@ -129,6 +144,7 @@ fn fits(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tabla_core::op::params::KERNELS;
 
     #[test]
     fn patterns_match_operations_and_names() {
@@ -155,6 +171,16 @@ mod tests {
         let operands = tabla_core::op::list::Op::Add.operands();
         assert_eq!(add.buffers, operands.len());
         assert!(kernels.iter().all(|kernel| kernel.buffers > 0));
-        assert!(of("gemm_q4_0").tokens > of("gemv_q4_0").tokens);
+        for kernel in &kernels {
+            let dtype = kernel.dtype.as_deref();
+            let known = KERNELS.iter().find(|k| {
+                k.op.name() == kernel.stem
+                    && k.variant == kernel.variant.as_deref()
+                    && dtype.map_or(k.dtypes.is_empty(), |dtype| k.dtypes.contains(&dtype))
+            });
+            let known = known.expect("a kernel of the program");
+            let tile = [kernel.units, kernel.tokens];
+            assert_eq!(tile, [known.units, known.tokens], "{}", kernel.name);
+        }
     }
 }

@@ -228,10 +228,6 @@ mod tests {
         for foreign in ["gemv_q4_0", "gemm_q8_0", "gemv_q8_0.unknown", ""] {
             assert_eq!(one(foreign, [64, 32]), preferred, "{foreign}");
         }
-        assert_eq!(
-            one("attention_f16", [1, 32]),
-            [preferred[0], "attention_f16"]
-        );
     }
 
     #[test]

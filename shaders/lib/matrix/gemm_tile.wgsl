@@ -1,6 +1,7 @@
 // Tiles on cooperative matrices, f16 with f32 accumulation, one block of columns at a time.
 //
-// Lanes decode W and load x into workgroup memory. Then each subgroup multiplies a part of four by two fragments.
+// The first UNITS lanes decode a row of W each into workgroup memory, the last TOKENS lanes load x. Then each subgroup
+// multiplies a part of four by two fragments.
 // The kernel also defines `first` and `width` of its Params, y, and ADDS.
 
 #import fragment
@@ -13,8 +14,6 @@
 const WG = 32u * PARTS;
 const UNITS = 4u * SIDE * PARTS_OF_ROWS;
 const TOKENS = 2u * SIDE * (PARTS / PARTS_OF_ROWS);
-// The first lanes decode a row of W each, the last ones load x.
-const X_LANES = select(WG - UNITS, WG, WG <= UNITS);
 // Row pitch of a tile in vectors: a block, padded to avoid bank conflicts between adjacent rows.
 const PITCH = 10u;
 const X_WHOLE = 8.0;
@@ -41,12 +40,35 @@ fn fetch_w(row: u32, i: u32, at: u32) {
     w_tile[PITCH * at + 7u] = vec4<f16>(v[7]);
 }
 
-// Loads x; eight lanes read the block of a token. Tokens after the last repeat it; their results are not written.
+// Distance of the tokens that a lane loads.
+const STEP = TOKENS / 8u;
+
+// Columns of the block of a token. Tokens after the last repeat it; their results are not written.
+fn x4_of(token: u32, live: u32, at: u32) -> vec4<f16> {
+    return x4(min(token, live - 1u), at);
+}
+
+// Loads x; eight lanes read the block of a token, each lane those of eight tokens, before it stores them.
 fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
-    for (var at = lane; at < 8u * TOKENS; at += X_LANES) {
-        let t = min(token + at / 8u, live - 1u);
-        x_tile[PITCH * (at / 8u) + at % 8u] = x4(t, 8u * i + at % 8u);
-    }
+    let t = token + lane / 8u;
+    let at = 8u * i + lane % 8u;
+    let v0 = x4_of(t, live, at);
+    let v1 = x4_of(t + STEP, live, at);
+    let v2 = x4_of(t + 2u * STEP, live, at);
+    let v3 = x4_of(t + 3u * STEP, live, at);
+    let v4 = x4_of(t + 4u * STEP, live, at);
+    let v5 = x4_of(t + 5u * STEP, live, at);
+    let v6 = x4_of(t + 6u * STEP, live, at);
+    let v7 = x4_of(t + 7u * STEP, live, at);
+    let to = PITCH * (lane / 8u) + lane % 8u;
+    x_tile[to] = v0;
+    x_tile[to + PITCH * STEP] = v1;
+    x_tile[to + 2u * PITCH * STEP] = v2;
+    x_tile[to + 3u * PITCH * STEP] = v3;
+    x_tile[to + 4u * PITCH * STEP] = v4;
+    x_tile[to + 5u * PITCH * STEP] = v5;
+    x_tile[to + 6u * PITCH * STEP] = v6;
+    x_tile[to + 7u * PITCH * STEP] = v7;
 }
 
 // A tile: its first row and token, whether all of it is inside of y, and the number of tokens.
@@ -99,8 +121,8 @@ fn multiply(tile: Tile, part: u32, lane: Lane) {
         if (lane.index < UNITS) {
             fetch_w(tile.row + lane.index, i, lane.index);
         }
-        if (lane.index >= WG - X_LANES) {
-            fetch_x(tile.token, tile.live, i, lane.index - (WG - X_LANES));
+        if (lane.index >= WG - TOKENS) {
+            fetch_x(tile.token, tile.live, i, lane.index - (WG - TOKENS));
         }
         workgroupBarrier();
         for (var k = 0u; k < 8u; k += SIDE / 4u) {
