@@ -12,7 +12,7 @@ use crate::common::exhaustive;
 use emulation::emulated;
 use half::f16;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -292,26 +292,39 @@ fn emulated_products(variant: KernelVariant) {
     let Some(runner) = dawn(vec![KernelVariant::Subgroup, variant]) else {
         return;
     };
-    let mut tested = 0;
-    for op in [Op::Gemm, Op::GemmAdd] {
-        let is_tested = |case: &&Case| {
-            let mut types = case.weights.iter().map(|(_, dtype, ..)| *dtype);
-            exhaustive() || types.any(|dtype| dtype == DType::F16 || FULL.contains(&dtype))
-        };
-        for case in cases(op).iter().filter(is_tested) {
-            let table = rig::table(case, &runner);
-            let mut kernels = table.cmds.iter().map(|cmd| cmd.kernel);
-            if kernels.any(|kernel| kernel.variant == Some(variant)) {
-                let outcome = run_case(op, case, &runner, &|_, _| {});
-                let expected = product(op, &outcome);
-                let what = format!("{} {op:?} {}", variant.name(), case.name);
-                let error = assert_close(&what, &outcome.results("y"), &expected, 1e-5);
-                log(format_args!("emulated {what}: error {error:.1e}"));
-                tested += 1;
-            }
+    let mut tested = BTreeSet::new();
+    // More tokens than other cases, of which most are in whole tiles.
+    let whole = Case {
+        name: "whole tiles",
+        tokens: 130,
+        live: 130,
+        context: 256,
+        weights: &[("w", DType::F16, 136, 64)],
+        emit: |b| {
+            let (w, x) = (b.weight("w", 136, 64), b.input("x", 64));
+            b.mat("y", w, x);
+        },
+        ..cases(Op::Gemm)[0]
+    };
+    let is_tested = |case: &&Case| {
+        let mut types = case.weights.iter().map(|(_, dtype, ..)| *dtype);
+        exhaustive() || types.any(|dtype| dtype == DType::F16 || FULL.contains(&dtype))
+    };
+    let added = cases(Op::GemmAdd).iter().filter(is_tested);
+    let added = added.map(|case| (Op::GemmAdd, case));
+    for (op, case) in added.chain([(Op::Gemm, &whole)]) {
+        let table = rig::table(case, &runner);
+        let mut kernels = table.cmds.iter().map(|cmd| cmd.kernel);
+        if kernels.any(|kernel| kernel.variant == Some(variant)) {
+            let outcome = run_case(op, case, &runner, &|_, _| {});
+            let expected = product(op, &outcome);
+            let what = format!("{} {op:?} {}", variant.name(), case.name);
+            let error = assert_close(&what, &outcome.results("y"), &expected, 1e-5);
+            log(format_args!("emulated {what}: error {error:.1e}"));
+            tested.insert(op);
         }
     }
-    assert!(tested > 0, "no case has a kernel {}", variant.name());
+    assert_eq!(tested.len(), 2, "no case has a kernel {}", variant.name());
 }
 
 /// Returns `W x`, or `y + W x`, in f64, with weights and activations in f16; inactive rows are unchanged.
