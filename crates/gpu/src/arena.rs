@@ -23,6 +23,14 @@ pub(super) struct Entry {
     added: bool,
 }
 
+/// A byte range of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BufferRange<'a> {
+    pub(super) buffer: &'a wgpu::Buffer,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
 /// The buffers of all buffer ids.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
@@ -140,16 +148,26 @@ impl Arena {
         Ok(entry)
     }
 
-    /// Checks that the spans are in bounds and in whole words.
+    /// Returns the ranges of spans after checking that all are in bounds and in whole words.
     ///
     /// # Errors
     ///
     /// `Argument` if a span is not.
-    pub(super) fn check_copy(&self, spans: &[Span]) -> Result<()> {
-        spans.iter().try_for_each(|span| {
+    pub(super) fn copied<'a>(
+        &'a self,
+        spans: &'a [Span],
+    ) -> Result<impl Iterator<Item = BufferRange<'a>>> {
+        for span in spans {
             self.range(span.buffer, span.offset, span.bytes)?;
-            check_words(span.buffer, span.offset, span.bytes)
-        })
+            check_words(span.buffer, span.offset, span.bytes)?;
+        }
+        Ok(spans.iter().filter_map(|span| {
+            Some(BufferRange {
+                buffer: &self.find(span.buffer)?.buffer,
+                offset: span.offset as u64,
+                bytes: span.bytes as u64,
+            })
+        }))
     }
 
     /// Zeroes all buffers. wgpu zeroes a buffer only on its first use through wgpu.

@@ -6,9 +6,9 @@ use super::recorded;
 impl Device {
     /// Destroys the device, with the effect of a driver reset: all models on it fail with `DeviceLost`.
     pub fn destroy(&self) {
-        let guard = self.queue_lock.lock();
+        let _guard = self.queue_lock.lock();
         if self.recorded {
-            recorded::wait_idle(&self.wgpu, &guard);
+            recorded::wait_idle(self);
         }
         self.wgpu.destroy();
         self.poll_loss();

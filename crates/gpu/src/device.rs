@@ -4,7 +4,7 @@
     reason = "wgpu disables loop bounding only through an unsafe function"
 )]
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -115,6 +115,18 @@ impl Device {
             self.poll_loss();
         }
         self.failure.check()
+    }
+
+    /// Checks for a failure of the device. For recorded replay, it also locks the queue and the
+    /// objects of wgpu: no other thread submits, and wgpu destroys no buffer that is used.
+    ///
+    /// # Errors
+    ///
+    /// As `check`.
+    pub(super) fn lock(&self) -> Result<Option<MutexGuard<'_, ()>>> {
+        let guard = self.recorded.then(|| self.queue_lock.lock());
+        self.check()?;
+        Ok(guard)
     }
 
     /// Runs `f` in error scopes; returns its result and the first error of wgpu on this thread.

@@ -10,7 +10,8 @@ mod arena;
 mod clock;
 mod destroy;
 mod device;
-mod encoded_tables;
+mod encoded;
+mod executor;
 mod link;
 mod link_plan;
 mod memory;
@@ -32,7 +33,6 @@ mod variants;
     path = "recorded_stub.rs"
 )]
 mod recorded;
-mod run;
 mod self_test;
 mod upload;
 

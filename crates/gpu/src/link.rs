@@ -1,13 +1,11 @@
-//! Linking: creates the executor of a program.
+//! Linking: creates the executor of a program in the replay mode of the device.
 
-use super::arena::Arena;
 use super::device::Device;
-use super::encoded_tables;
-use super::readback::Readback;
+use super::encoded::EncodedReplay;
+use super::executor;
 use super::recorded;
-use super::run::EncodedExecutor;
 use tabla_core::error::Result;
-use tabla_core::exec::{Copies, Executor, Program, Programs};
+use tabla_core::exec::{Executor, Program};
 
 /// Links tables to a device.
 ///
@@ -18,24 +16,8 @@ use tabla_core::exec::{Copies, Executor, Program, Programs};
 /// `DeviceLost` from the driver.
 pub fn link(device: Device, program: Program) -> Result<Box<dyn Executor>> {
     if device.recorded {
-        recorded::link(&device, program)
+        recorded::link(device, program)
     } else {
-        link_encoded(device, program)
+        executor::link::<EncodedReplay>(device, program)
     }
-}
-
-/// Links for replay through wgpu.
-fn link_encoded(device: Device, program: Program) -> Result<Box<dyn Executor>> {
-    let mut tables = encoded_tables::link(&device, program, &Arena::default())?;
-    let readback = Readback::new(&device)?;
-    device.check()?;
-    let count = tables.commands.len();
-    Ok(Box::new(EncodedExecutor {
-        arena: std::mem::take(&mut tables.arena),
-        programs: Programs::new(tables, count),
-        readback,
-        copies: Copies::default(),
-        timer: None,
-        device,
-    }))
 }

@@ -5,11 +5,11 @@ use super::pipelines;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use tabla_core::error::{Context as _, Result, bail};
+use tabla_core::error::{Result, bail};
 use tabla_core::exec::{Program, Programs};
 use tabla_core::op::list::Op;
 use tabla_core::op::params;
-use tabla_core::op::table::{BufferId, DispatchCmd, KernelId, Table};
+use tabla_core::op::table::{BufferId, Cmds, DispatchCmd, KernelId, Table};
 
 /// Maximum head dimension, limited by the workgroup memory of the attention kernels.
 const HEAD_DIM_MAX: u32 = 576;
@@ -37,21 +37,38 @@ pub(super) struct LinkedTables<B> {
     pub(super) arena: Arena,
 }
 
-/// Returns a table with its program, and a range of its commands.
+/// A table of an executor with its commands. `B` as in [`LinkedTables`].
+#[derive(Debug)]
+pub(super) struct LinkedTable<'a, B> {
+    /// Index in the executor.
+    pub(super) index: usize,
+    pub(super) info: &'a Table,
+    pub(super) commands: &'a [Command],
+    pub(super) bindings: &'a B,
+}
+
+/// Returns a table that has these commands.
 ///
 /// # Errors
 ///
 /// `Argument` for an invalid table or range.
-pub(super) fn in_table<'a, B>(
+pub(super) fn find_table<'a, B>(
     programs: &'a Programs<LinkedTables<B>>,
-    table: usize,
-    range: &Range<usize>,
-) -> Result<(&'a LinkedTables<B>, &'a Table, &'a [Command])> {
-    let (program, at) = programs.find(table).context("gpu")?;
-    let Some(commands) = program.commands[at].get(range.clone()) else {
-        bail!(Argument, "gpu: invalid commands {range:?} of table {table}");
-    };
-    Ok((program, &program.tables[at], commands))
+    index: usize,
+    cmds: &Cmds,
+) -> Result<LinkedTable<'a, B>> {
+    let (program, at) = programs.find(index)?;
+    let commands = &program.commands[at];
+    let mut ranges = cmds.ranges();
+    if let Some(range) = ranges.find(|range| commands.get(range.clone()).is_none()) {
+        bail!(Argument, "gpu: invalid commands {range:?} of table {index}");
+    }
+    Ok(LinkedTable {
+        index,
+        info: &program.tables[at],
+        commands,
+        bindings: &program.bindings,
+    })
 }
 
 /// The kernels, commands and bindings of a program, for either replay mode.

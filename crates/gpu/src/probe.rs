@@ -1,7 +1,7 @@
 //! Measurement of the memory bandwidth of a GPU with a kernel that sums all words of a buffer.
 
 use super::device::Device;
-use super::readback::Readback;
+use super::readback::{READ_BYTES, Staging};
 use super::upload::Stream;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub struct Probe {
     groups: Vec<wgpu::BindGroup>,
     /// One sum per workgroup and buffer.
     sums: wgpu::Buffer,
-    readback: Readback,
+    readback: Staging,
     bytes: u64,
     /// Expected sum of all words.
     sum: u32,
@@ -57,7 +57,7 @@ impl Probe {
             pipeline,
             groups,
             sums,
-            readback: Readback::new(device)?,
+            readback: Staging::new(device, READ_BYTES)?,
             bytes,
             sum,
             times: 1,

@@ -1,12 +1,12 @@
-//! Readback: copies into mappable buffers, which are allocated once per executor.
+//! Readback through mappable buffers, which are allocated once per executor.
 
-use super::arena::Arena;
+use super::arena::BufferRange;
 use super::device::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use tabla_core::error::{Error, ErrorKind, Result};
-use tabla_core::exec::{COPIES_MAX, COPY_BYTES_MAX, Span};
+use tabla_core::exec::{COPIES_MAX, COPY_BYTES_MAX};
 
 /// Maximum size of one read in bytes: the logits of a vocabulary of 256 Ki tokens.
 pub(super) const READ_BYTES: usize = 1 << 20;
@@ -17,84 +17,21 @@ const MAPPING: u32 = 0;
 const MAPPED: u32 = 1;
 const FAILED: u32 = 2;
 
-/// The mappable buffers: one for reads, and one per asynchronous copy.
-#[derive(Debug)]
-pub(super) struct Readback {
-    read: Staging,
-    copies: [Staging; COPIES_MAX],
-}
-
 /// A mappable buffer and the state of its last mapping.
 #[derive(Debug)]
-struct Staging {
+pub(super) struct Staging {
     buffer: wgpu::Buffer,
     outcome: Arc<AtomicU32>,
     /// Submission that fills the buffer, while it is mapped or being mapped.
     filled_by: Option<wgpu::SubmissionIndex>,
 }
 
-impl Readback {
-    pub(super) fn new(device: &Device) -> Result<Self> {
-        let mut copies = Vec::with_capacity(COPIES_MAX);
-        for _ in 0..COPIES_MAX {
-            copies.push(Staging::new(device, COPY_BYTES_MAX as u64)?);
-        }
-        Ok(Self {
-            read: Staging::new(device, READ_BYTES as u64)?,
-            copies: copies.try_into().expect("`COPIES_MAX` buffers"),
-        })
-    }
-
-    /// Reads bytes of `source` at `offset`, which may be unaligned.
-    pub(super) fn read(
-        &mut self,
-        device: &Device,
-        source: &wgpu::Buffer,
-        offset: u64,
-        bytes: &mut [u8],
-    ) -> Result<()> {
-        // Leaves space for the words at an unaligned start and end.
-        let chunk_bytes = READ_BYTES - 8;
-        let mut at = offset;
-        for chunk in bytes.chunks_mut(chunk_bytes) {
-            let start = at & !3;
-            let skip = usize::try_from(at - start).expect("less than 4");
-            at += chunk.len() as u64;
-            let part = (source, start, at.next_multiple_of(4) - start);
-            self.read.fill(device, [part].into_iter())?;
-            self.read.take(device, skip, chunk)?;
-        }
-        Ok(())
-    }
-
-    /// Submits a copy of concatenated spans to buffer `index`, for `take`.
-    pub(super) fn copy(
-        &mut self,
-        device: &Device,
-        arena: &Arena,
-        spans: &[Span],
-        index: usize,
-    ) -> Result<()> {
-        arena.check_copy(spans)?;
-        let sources = spans.iter().filter_map(|span| {
-            let entry = arena.find(span.buffer)?;
-            Some((&entry.buffer, span.offset as u64, span.bytes as u64))
-        });
-        self.copies[index].fill(device, sources)
-    }
-
-    /// Waits for the copy in buffer `index` and reads it.
-    pub(super) fn take(&mut self, device: &Device, index: usize, bytes: &mut [u8]) -> Result<()> {
-        self.copies[index].take(device, 0, bytes)
-    }
-}
-
 impl Staging {
-    fn new(device: &Device, size: u64) -> Result<Self> {
+    pub(super) fn new(device: &Device, size: usize) -> Result<Self> {
         let (buffer, error) = device.with_error_scopes(|| {
             device.wgpu.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("readback"),
-                size,
+                size: size as u64,
                 usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
             })
@@ -113,19 +50,50 @@ impl Staging {
         })
     }
 
-    /// Submits a copy of concatenated ranges of buffers, and maps the buffer after the copy.
-    fn fill<'a>(
+    /// Reads bytes of `source` at `offset`, which may be unaligned.
+    pub(super) fn read(
         &mut self,
         device: &Device,
-        sources: impl Iterator<Item = (&'a wgpu::Buffer, u64, u64)>,
+        source: &wgpu::Buffer,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        // Leaves space for the words at an unaligned start and end.
+        let chunk_bytes = READ_BYTES - 8;
+        let mut at = offset;
+        for chunk in bytes.chunks_mut(chunk_bytes) {
+            let start = at & !3;
+            let skip = usize::try_from(at - start).expect("less than 4");
+            at += chunk.len() as u64;
+            let part = BufferRange {
+                buffer: source,
+                offset: start,
+                bytes: at.next_multiple_of(4) - start,
+            };
+            self.fill(device, [part].into_iter())?;
+            self.take(device, skip, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Submits a copy of concatenated ranges, and maps the buffer after the copy.
+    pub(super) fn fill<'a>(
+        &mut self,
+        device: &Device,
+        sources: impl Iterator<Item = BufferRange<'a>>,
     ) -> Result<()> {
         // Discards a previous copy that was not taken.
         self.unmap();
         let mut encoder = device.wgpu.create_command_encoder(&Default::default());
         let mut to = 0;
-        for (source, start, size) in sources {
-            encoder.copy_buffer_to_buffer(source, start, &self.buffer, to, size);
-            to += size;
+        for BufferRange {
+            buffer,
+            offset,
+            bytes,
+        } in sources
+        {
+            encoder.copy_buffer_to_buffer(buffer, offset, &self.buffer, to, bytes);
+            to += bytes;
         }
         let submission = device.queue.submit([encoder.finish()]);
         device.check()?;
@@ -148,7 +116,7 @@ impl Staging {
     }
 
     /// Waits for the copy and reads its bytes after the first `skip`.
-    fn take(&mut self, device: &Device, skip: usize, bytes: &mut [u8]) -> Result<()> {
+    pub(super) fn take(&mut self, device: &Device, skip: usize, bytes: &mut [u8]) -> Result<()> {
         let result = self.wait(device).and_then(|()| {
             let size = (skip + bytes.len()).next_multiple_of(4);
             let view = self.buffer.slice(..size as u64).get_mapped_range();

@@ -1,7 +1,6 @@
 //! Stub of `recorded` for targets without Vulkan.
 
 use super::device::Device;
-use parking_lot::MutexGuard;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{Executor, Program};
 
@@ -13,9 +12,9 @@ pub(super) fn cores(_: &wgpu::Adapter) -> u32 {
     0
 }
 
-pub(super) fn wait_idle(_: &wgpu::Device, _: &MutexGuard<'_, ()>) {}
+pub(super) fn wait_idle(_: &Device) {}
 
-pub(super) fn link(device: &Device, _: Program) -> Result<Box<dyn Executor>> {
+pub(super) fn link(device: Device, _: Program) -> Result<Box<dyn Executor>> {
     check_support(&device.wgpu)?;
     unreachable!("`check_support` always fails")
 }

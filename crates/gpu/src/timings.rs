@@ -4,6 +4,15 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 use tabla_core::exec::CommandTiming;
 
+/// Timestamp queries, and the times computed from them.
+#[derive(Debug)]
+pub(super) struct Timer<Q> {
+    pub(super) queries: Q,
+    pub(super) timings: Timings,
+    /// One entry per timestamp of the longest table.
+    pub(super) ticks: Vec<u64>,
+}
+
 /// Times of the commands of all tables.
 #[derive(Debug)]
 pub(super) struct Timings {

@@ -1,11 +1,10 @@
 //! The Vulkan device and queue of wgpu, and Vulkan objects created on them.
 #![expect(unsafe_code, reason = "Vulkan functions are unsafe")]
 
-use crate::arena::Entry;
 use crate::device::Device;
 use ash::prelude::VkResult;
 use ash::vk;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -62,18 +61,10 @@ pub(super) fn hal(device: &wgpu::Device) -> Result<impl Deref<Target = vulkan::D
     })
 }
 
-/// Returns the Vulkan buffer of an entry; valid as long as the entry.
-pub(super) fn buffer(device: &Device, entry: &Entry) -> Result<vk::Buffer> {
-    // SAFETY: the buffer is not destroyed through it.
-    let hal = unsafe { entry.buffer.as_hal::<Vulkan>() };
-    let hal = hal.ok_or_else(|| device.failure.error("a buffer was destroyed"))?;
-    // SAFETY: as above.
-    Ok(unsafe { hal.raw_handle() })
-}
-
-/// Waits until the device is idle. The guard prevents other submissions.
-pub(in super::super) fn wait_idle(device: &wgpu::Device, _guard: &MutexGuard<'_, ()>) {
-    if let Ok(hal) = hal(device) {
+/// Waits until the device is idle. The caller must hold the queue lock.
+pub(in super::super) fn wait_idle(device: &Device) {
+    debug_assert!(device.queue_lock.is_locked(), "no other thread submits");
+    if let Ok(hal) = hal(&device.wgpu) {
         // SAFETY: the queue lock is held, so nothing is submitted. The error of a lost device can
         // be ignored: it is idle.
         let _ = unsafe { hal.raw_device().device_wait_idle() };
@@ -217,16 +208,14 @@ impl Context {
         }
     }
 
-    /// Locks the queue and the objects of wgpu: while held, no other thread submits, and wgpu
-    /// destroys no buffer used here.
-    ///
-    /// # Errors
-    ///
-    /// An earlier failure of the device.
-    pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>> {
-        let guard = self.device.queue_lock.lock();
-        self.device.check()?;
-        Ok(guard)
+    /// Returns the Vulkan buffer of a buffer of wgpu. The caller must hold the queue lock.
+    pub(super) fn buffer(&self, buffer: &wgpu::Buffer) -> Result<vk::Buffer> {
+        // SAFETY: the buffer is not destroyed through it.
+        let hal = unsafe { buffer.as_hal::<Vulkan>() };
+        let failure = &self.device.failure;
+        let hal = hal.ok_or_else(|| failure.error("a buffer was destroyed"))?;
+        // SAFETY: as above.
+        Ok(unsafe { hal.raw_handle() })
     }
 
     /// Submits command buffers. The caller must hold the queue lock.
@@ -263,7 +252,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        wait_idle(&self.device.wgpu, &self.device.queue_lock.lock());
+        let _guard = self.device.queue_lock.lock();
+        wait_idle(&self.device);
         for (.., destroy) in self.objects.get_mut().drain(..).rev() {
             destroy(&self.raw);
         }

@@ -9,14 +9,10 @@ use crate::link_plan::{Bindings, Command};
 use crate::pipeline_cache::PipelineCacheFile;
 use crate::pipelines::{CompiledKernels, KernelSource};
 use ash::vk;
-use std::collections::HashMap;
 use std::sync::Arc;
 use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::op::table::{BufferId, KernelId, PARAMS_BYTES_MAX, SLOTS_MAX};
 use wgpu::naga::back::spv::Options;
-
-/// Vulkan buffers of the arena, and their sizes in bytes.
-pub(super) type Buffers = HashMap<BufferId, (vk::Buffer, u64)>;
 
 /// A compiled kernel and its layout.
 pub(super) type Pipeline = (vk::Pipeline, vk::PipelineLayout);
@@ -48,7 +44,7 @@ impl RecordedKernels {
 
 /// The pipelines and descriptor sets of the commands of a program.
 pub(super) struct RecordedBindings {
-    pub(super) pipelines: Vec<Pipeline>,
+    pipelines: Vec<Pipeline>,
     pub(super) pool: vk::DescriptorPool,
     sets: Vec<vk::DescriptorSet>,
 }
@@ -91,7 +87,7 @@ pub(super) struct Layouts {
 }
 
 impl Layouts {
-    pub(super) fn new(context: &Context) -> Result<Self> {
+    fn new(context: &Context) -> Result<Self> {
         let count = |n: usize| u32::try_from(n).expect("a small constant");
         let bindings: Vec<_> = (0..count(SLOTS_MAX)).map(binding).collect();
         let (mut sets, mut pipelines) = (Vec::new(), Vec::new());
@@ -115,14 +111,13 @@ impl Layouts {
         Ok(Self { sets, pipelines })
     }
 
-    /// Allocates and writes a descriptor set for each of the bindings, with the first of the buffers
-    /// of an id.
-    pub(super) fn bind(
+    /// Allocates and writes a descriptor set for each of the bindings.
+    pub(super) fn bind<'a>(
         &self,
         context: &Context,
         pipelines: Vec<Pipeline>,
         all: &[Bindings],
-        buffers: [&Buffers; 2],
+        buffer: impl Fn(BufferId) -> &'a wgpu::Buffer,
     ) -> Result<RecordedBindings> {
         let count = |n: usize| u32::try_from(n).expect("tables are small");
         let descriptors = all.iter().map(|b| b.buffers.len()).sum::<usize>();
@@ -144,7 +139,7 @@ impl Layouts {
             // SAFETY: pool and layout belong to this device, and only this thread uses the pool.
             let allocated = unsafe { context.raw.allocate_descriptor_sets(&info) };
             let set = context.check("descriptor set", allocated)?[0];
-            write_set(context, buffers, bindings, set);
+            write_set(context, set, bindings.buffers.iter().map(|id| buffer(*id)))?;
             Ok(set)
         });
         match sets.collect() {
@@ -170,20 +165,17 @@ fn binding(at: u32) -> vk::DescriptorSetLayoutBinding<'static> {
 }
 
 /// Writes buffers into a descriptor set.
-fn write_set(
+fn write_set<'a>(
     context: &Context,
-    buffers: [&Buffers; 2],
-    bindings: &Bindings,
     set: vk::DescriptorSet,
-) {
-    let info = |id| {
-        let buffer = buffers.iter().find_map(|buffers| buffers.get(id));
-        let (buffer, size) = *buffer.expect("every buffer of the tables has a Vulkan buffer");
-        [vk::DescriptorBufferInfo::default()
-            .buffer(buffer)
-            .range(size)]
-    };
-    let infos: Vec<_> = bindings.buffers.iter().map(info).collect();
+    buffers: impl Iterator<Item = &'a wgpu::Buffer>,
+) -> Result<()> {
+    let infos = buffers.map(|buffer| {
+        Ok([vk::DescriptorBufferInfo::default()
+            .buffer(context.buffer(buffer)?)
+            .range(buffer.size())])
+    });
+    let infos = infos.collect::<Result<Vec<_>>>()?;
     let writes: Vec<_> = (0..)
         .zip(&infos)
         .map(|(at, info)| {
@@ -196,6 +188,7 @@ fn write_set(
         .collect();
     // SAFETY: the set is unused and has this layout; the arenas own the storage buffers.
     unsafe { context.raw.update_descriptor_sets(&writes, &[]) };
+    Ok(())
 }
 
 /// Creates the driver's pipeline cache from the file; null if disabled or unsupported.

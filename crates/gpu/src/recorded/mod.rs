@@ -9,203 +9,148 @@ mod clock;
 mod context;
 mod cores;
 mod kernels;
-mod link;
 mod record;
 mod ring;
 pub(super) mod spirv;
 pub(super) mod subgroups;
 
-use super::arena::Arena;
 use super::device::Device;
-use super::link_plan::in_table;
+use super::executor::{self, Replayer};
+use super::link_plan::{LinkPlan, LinkedTable, LinkedTables};
+use super::pipeline_cache::PipelineCacheFile;
+use super::pipelines::{self, CompiledKernels};
+use super::timings::Timings;
 use ash::vk;
-use clock::RecordedTimer;
+use clock::RecordedQueries;
 use context::Context;
 pub(super) use context::{check_support, wait_idle};
 pub(super) use cores::cores;
-use kernels::Buffers;
-use link::RecordedTables;
+use kernels::{Pipeline, RecordedBindings, RecordedKernels, create_cache, pipeline, save_cache};
 use record::Recordings;
-use ring::{BufferRange, Ring};
-use tabla_core::device::Profile;
+use ring::Ring;
+use std::ops::Range;
+use std::time::Instant;
+use subgroups::SubgroupSizes;
 use tabla_core::error::Result;
-use tabla_core::exec::{
-    CommandTiming, Copies, Copying, Executor, Program, Programs, Span, Upload, check_disjoint,
-    reject_empty,
-};
-use tabla_core::op::table::{BufferId, Cmds};
+use tabla_core::exec::{Executor, Program};
+use tabla_core::op::table::{BufferId, Cmds, KernelId};
 
-/// Executor that submits recorded command buffers.
-struct RecordedExecutor {
-    // Declared first: its drop waits for the device before the buffers are dropped.
-    context: Context,
-    programs: Programs<RecordedTables>,
-    recordings: Recordings,
+/// Submits recorded command buffers.
+struct RecordedReplay {
     ring: Ring,
-    copies: Copies,
-    buffers: Buffers,
-    /// Buffers of the first program, and those of added tables that the host may read and write.
-    arena: Arena,
-    /// Created on the first use of `time_commands`.
-    timer: Option<RecordedTimer>,
+    recordings: Recordings,
 }
 
 /// Links tables to a device whose queue is shared with wgpu.
-pub(super) fn link(device: &Device, program: Program) -> Result<Box<dyn Executor>> {
-    let context = Context::new(device)?;
-    let (mut tables, buffers) = link::link(&context, program, &Arena::default(), &Buffers::new())?;
-    let count = tables.commands.len();
-    Ok(Box::new(RecordedExecutor {
-        recordings: Recordings::new(&context)?,
-        ring: Ring::new(&context)?,
-        copies: Copies::default(),
-        arena: std::mem::take(&mut tables.arena),
-        programs: Programs::new(tables, count),
-        buffers,
-        timer: None,
-        context,
-    }))
+pub(super) fn link(device: Device, program: Program) -> Result<Box<dyn Executor>> {
+    executor::link::<RecordedReplay>(device, program)
 }
 
-impl Executor for RecordedExecutor {
-    fn profile(&self) -> &Profile {
-        self.context.device.profile()
+impl Replayer for RecordedReplay {
+    type Pipeline = Pipeline;
+    type Bindings = RecordedBindings;
+    type Queries = RecordedQueries;
+    type Transfers = Ring;
+
+    fn new(device: &Device) -> Result<Self> {
+        let context = Context::new(device)?;
+        Ok(Self {
+            recordings: Recordings::new(&context)?,
+            ring: Ring::new(context)?,
+        })
     }
 
-    fn upload(&self) -> Option<Upload> {
-        Some(self.arena.upload)
+    fn compiled(&self) -> Result<&CompiledKernels<Pipeline>> {
+        Ok(&RecordedKernels::of(&self.ring.context.device)?.compiled)
     }
 
-    fn add_tables(&mut self, program: Program) -> Result<usize> {
-        reject_empty(&program)?;
-        let (tables, buffers) = link::link(&self.context, program, &self.arena, &self.buffers)?;
-        self.arena.add(&tables.arena);
-        for (id, buffer) in buffers {
-            // The arena has the buffers that the host may read and write.
-            if self.arena.find(id).is_some() {
-                self.buffers.entry(id).or_insert(buffer);
-            }
+    fn compile<T>(
+        &self,
+        kernels: &[KernelId],
+        concurrent: impl FnOnce() -> Result<T>,
+    ) -> Result<(Vec<Pipeline>, T)> {
+        let device = &self.ring.context.device;
+        let RecordedKernels {
+            layouts, context, ..
+        } = RecordedKernels::of(device)?;
+        let options = spirv::options(context)?;
+        let sizes = SubgroupSizes::new(context)?;
+        let file = PipelineCacheFile::read(device);
+        let cache = create_cache(context, &file);
+        let make = |kernel: KernelId, text: &_| {
+            let pipeline = pipeline(context, layouts, (&options, &sizes), cache, kernel, text)?;
+            Ok((pipeline, layouts.pipelines[kernel.op.operands().len()]))
+        };
+        let made = pipelines::compile(device, kernels, &make, concurrent);
+        if made.is_ok() {
+            save_cache(context, cache, &file);
         }
-        let count = tables.commands.len();
-        Ok(self.programs.add(tables, count))
+        context.destroy(cache);
+        made
     }
 
-    fn remove_tables(&mut self, first: usize) -> Result<()> {
-        let guard = self.context.lock()?;
-        let (tables, removed) = self.programs.remove(first)?;
+    fn bind<'a>(
+        &self,
+        plan: &LinkPlan,
+        pipelines: Vec<Pipeline>,
+        buffer: impl Fn(BufferId) -> &'a wgpu::Buffer,
+    ) -> Result<RecordedBindings> {
+        let layouts = &RecordedKernels::of(&self.ring.context.device)?.layouts;
+        layouts.bind(&self.ring.context, pipelines, &plan.bindings, buffer)
+    }
+
+    fn remove(
+        &mut self,
+        tables: Range<usize>,
+        removed: LinkedTables<RecordedBindings>,
+    ) -> Result<()> {
         // Pending writes may be to the buffers of these tables.
-        let submitted = self.ring.submit(&self.context, &[], 0);
-        wait_idle(&self.context.device.wgpu, &guard);
+        let submitted = self.ring.submit(&[], 0);
+        wait_idle(&self.ring.context.device);
         self.recordings.remove(&tables);
-        self.arena.remove(&removed.arena);
-        self.buffers.retain(|id, _| self.arena.find(*id).is_some());
-        if let Some(timer) = &mut self.timer {
-            timer.timings.remove(tables);
-        }
-        self.context.destroy(removed.bindings.pool);
+        self.ring.context.destroy(removed.bindings.pool);
         submitted
     }
 
-    fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
-        let guard = self.context.lock()?;
-        self.programs.find(table)?;
-        let timer = self.timer.as_mut();
-        if let Some(timer) = timer.filter(|t| t.timings.enabled(table)) {
-            self.ring.submit(&self.context, &[], 0)?;
-            for range in (0..times).flat_map(|_| cmds.ranges()) {
-                let (program, info, commands) = in_table(&self.programs, table, &range)?;
-                let bindings = &program.bindings;
-                timer.replay(&self.context, bindings, table, info, &range, commands)?;
-            }
-            return Ok(());
-        }
-        self.recordings.grow(&self.context)?;
+    fn run(
+        &mut self,
+        table: &LinkedTable<'_, RecordedBindings>,
+        cmds: &Cmds,
+        times: u32,
+    ) -> Result<()> {
+        self.recordings.grow(&self.ring.context)?;
         if !self.recordings.has_space() {
-            wait_idle(&self.context.device.wgpu, &guard);
+            wait_idle(&self.ring.context.device);
             self.recordings.clear();
         }
         let mut recorded = [vk::CommandBuffer::null(); 2];
         let mut count = 0;
         for (recording, range) in recorded.iter_mut().zip(cmds.ranges()) {
             count += 1;
-            *recording = match self.recordings.find(table, &range) {
+            *recording = match self.recordings.find(table.index, &range) {
                 Some(existing) => existing,
-                None => {
-                    let (program, info, commands) = in_table(&self.programs, table, &range)?;
-                    let (context, bindings) = (&self.context, &program.bindings);
-                    self.recordings
-                        .record(context, bindings, table, range, info, commands)?
-                }
+                None => self.recordings.record(&self.ring.context, table, range)?,
             };
         }
-        self.ring.submit(&self.context, &recorded[..count], times)
+        self.ring.submit(&recorded[..count], times)
     }
 
-    fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
-        let _guard = self.context.lock()?;
-        let entry = self.arena.writable(buffer, offset, bytes.len())?;
-        let (buffer, _) = self.buffers[&entry.id];
-        self.ring.write(&self.context, buffer, offset as u64, bytes)
+    fn run_timed(
+        &mut self,
+        table: &LinkedTable<'_, RecordedBindings>,
+        range: &Range<usize>,
+        queries: &RecordedQueries,
+        ticks: &mut [u64],
+    ) -> Result<Instant> {
+        self.ring.submit(&[], 0)?;
+        queries.run(&self.ring.context, table, range, ticks)
     }
 
-    fn read(&mut self, buffer: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let _guard = self.context.lock()?;
-        let entry = self.arena.range(buffer, offset, bytes.len())?;
-        let (buffer, _) = self.buffers[&entry.id];
-        self.ring.read(&self.context, buffer, offset as u64, bytes)
+    fn queries(&self, count: usize) -> Result<(RecordedQueries, Timings)> {
+        clock::queries(&self.ring.context, count)
     }
 
-    fn duplicate(&mut self, buffer: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
-        let _guard = self.context.lock()?;
-        check_disjoint(from, to, bytes)?;
-        self.arena.writable(buffer, to, bytes)?;
-        let entry = self.arena.writable(buffer, from, bytes)?;
-        let (buffer, _) = self.buffers[&entry.id];
-        let source = BufferRange {
-            buffer,
-            offset: from as u64,
-            bytes,
-        };
-        self.ring.duplicate(&self.context, source, to as u64)
-    }
-
-    fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
-        let _guard = self.context.lock()?;
-        self.arena.check_copy(spans)?;
-        let (copying, index) = self.copies.begin(spans)?;
-        let sources = spans.iter().map(|span| BufferRange {
-            buffer: self.buffers[&span.buffer].0,
-            offset: span.offset as u64,
-            bytes: span.bytes,
-        });
-        self.ring.copy(&self.context, sources, index)?;
-        Ok(copying)
-    }
-
-    fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
-        let _guard = self.context.lock()?;
-        let index = self.copies.find(&copying, bytes.len())?;
-        self.ring.take(&self.context, index, bytes)
-    }
-
-    fn time_commands(&mut self) -> Result<()> {
-        let _guard = self.context.lock()?;
-        let counts = self.programs.by_table(|p, at| p.commands[at].len());
-        let timer = match self.timer.take() {
-            Some(timer) if timer.fits(&counts) => timer,
-            _ => RecordedTimer::new(&self.context, &counts)?,
-        };
-        self.timer.insert(timer).timings.begin(&counts);
-        Ok(())
-    }
-
-    fn end_timing(&mut self) {
-        self.timer.iter_mut().for_each(|timer| timer.timings.end());
-    }
-
-    fn command_timings(&self, table: usize) -> &[CommandTiming] {
-        self.timer
-            .as_ref()
-            .map_or(&[], |timer| timer.timings.of(table))
+    fn transfers(&mut self) -> &mut Ring {
+        &mut self.ring
     }
 }

@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::kernels::RecordedBindings;
-use crate::link_plan::Command;
+use crate::link_plan::LinkedTable;
 use ash::vk;
 use std::ops::Range;
 use tabla_core::error::Result;
@@ -127,24 +127,19 @@ impl Recordings {
     pub(super) fn record(
         &mut self,
         context: &Context,
-        bindings: &RecordedBindings,
-        table_index: usize,
+        table: &LinkedTable<'_, RecordedBindings>,
         range: Range<usize>,
-        table: &Table,
-        commands: &[Command],
     ) -> Result<vk::CommandBuffer> {
         let buffer = self.free.pop().expect("`has_space` was checked");
-        let cmds = table.cmds[range.clone()].iter().zip(commands);
+        let key = (table.index, range.start, range.end);
         let recorder = Recorder {
             context,
-            bindings,
             buffer,
             timestamps: None,
         };
-        let result = recorder.record(table, cmds);
+        let result = recorder.record(table, range);
         match result {
             Ok(()) => {
-                let key = (table_index, range.start, range.end);
                 let at = self.position(key).unwrap_or_else(|at| at);
                 self.recorded.insert(at, (key, buffer));
             }
@@ -157,38 +152,39 @@ impl Recordings {
 /// Records commands into a command buffer.
 pub(super) struct Recorder<'a> {
     pub(super) context: &'a Context,
-    pub(super) bindings: &'a RecordedBindings,
     pub(super) buffer: vk::CommandBuffer,
     /// Queries for timestamps before the first command and after each command.
     pub(super) timestamps: Option<vk::QueryPool>,
 }
 
 impl Recorder<'_> {
-    pub(super) fn record<'a>(
+    pub(super) fn record(
         &self,
-        table: &Table,
-        cmds: impl ExactSizeIterator<Item = (&'a DispatchCmd, &'a Command)>,
+        table: &LinkedTable<'_, RecordedBindings>,
+        range: Range<usize>,
     ) -> Result<()> {
         let (context, buffer) = (self.context, self.buffer);
-        let info = vk::CommandBufferBeginInfo::default()
+        let (info, bindings) = (table.info, table.bindings);
+        let cmds = info.cmds[range.clone()].iter();
+        let cmds = cmds.zip(&table.commands[range]);
+        let begin = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
         // SAFETY: the buffer is not pending, and its pool allows re-recording.
-        let begun = unsafe { context.raw.begin_command_buffer(buffer, &info) };
+        let begun = unsafe { context.raw.begin_command_buffer(buffer, &begin) };
         context.check("commands", begun)?;
         barrier(context, buffer, Barrier::Range);
         self.first_timestamp(cmds.len());
         let mut accesses = Accesses::default();
         let mut bound = None;
         for ((cmd, command), timestamp) in cmds.zip(1..) {
-            if accesses.needs_barrier(operands(table, cmd)) {
+            if accesses.needs_barrier(operands(info, cmd)) {
                 barrier(context, buffer, Barrier::Command);
             }
             if bound != Some(command.pipeline) {
                 bound = Some(command.pipeline);
-                self.bindings.bind(context, buffer, command.pipeline);
+                bindings.bind(context, buffer, command.pipeline);
             }
-            let params = table.params(cmd);
-            self.bindings.dispatch(context, buffer, command, params);
+            bindings.dispatch(context, buffer, command, info.params(cmd));
             self.timestamp(timestamp);
         }
         // SAFETY: the buffer is being recorded.

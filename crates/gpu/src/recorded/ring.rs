@@ -7,6 +7,8 @@
 
 use super::context::Context;
 use super::record::{Barrier, barrier};
+use crate::arena::BufferRange;
+use crate::executor::Transfers;
 use crate::readback::{READ_BYTES, READBACK_BYTES};
 use ash::vk;
 use std::ptr::NonNull;
@@ -32,16 +34,9 @@ struct Slot {
     generation: u64,
 }
 
-/// A byte range of a buffer.
-#[derive(Clone, Copy)]
-pub(super) struct BufferRange {
-    pub(super) buffer: vk::Buffer,
-    pub(super) offset: u64,
-    pub(super) bytes: usize,
-}
-
 /// Ring of command buffers, and the readback buffer.
 pub(super) struct Ring {
+    pub(super) context: Context,
     slots: [Slot; SLOTS],
     /// Index of the current slot.
     at: usize,
@@ -58,7 +53,7 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    pub(super) fn new(context: &Context) -> Result<Self> {
+    pub(super) fn new(context: Context) -> Result<Self> {
         let buffers = context.command_buffers(SLOTS)?;
         let mut slots = [Slot {
             commands: vk::CommandBuffer::null(),
@@ -72,6 +67,7 @@ impl Ring {
         }
         let (readable, mapped) = context.readable_buffer(READBACK_BYTES as u64)?;
         Ok(Self {
+            context,
             slots,
             at: 0,
             open: None,
@@ -81,131 +77,41 @@ impl Ring {
         })
     }
 
-    /// Records a write of whole words to a buffer, before the next submission.
-    pub(super) fn write(
+    /// Submits a copy of concatenated ranges to offset `to` of the readback buffer; returns the slot.
+    fn submit_copy<'a>(
         &mut self,
-        context: &Context,
-        target: vk::Buffer,
-        mut offset: u64,
-        bytes: &[u8],
-    ) -> Result<()> {
-        for chunk in bytes.chunks(INLINE_BYTES) {
-            let commands = self.begin(context)?;
-            barrier(context, commands, Barrier::Copy);
-            // SAFETY: the commands are being recorded; the caller checks range and alignment, and a
-            // chunk is within the limit.
-            unsafe {
-                context
-                    .raw
-                    .cmd_update_buffer(commands, target, offset, chunk);
-            };
-            offset += chunk.len() as u64;
-            let written = self.open.get_or_insert_default();
-            *written += chunk.len();
-            if *written >= WRITTEN_BYTES_MAX {
-                self.submit(context, &[], 0)?;
-            }
+        sources: impl Iterator<Item = BufferRange<'a>>,
+        mut to: u64,
+    ) -> Result<usize> {
+        let commands = self.begin()?;
+        barrier(&self.context, commands, Barrier::Copy);
+        for source in sources {
+            self.record_copy(commands, source, self.readable, to)?;
+            to += source.bytes;
         }
-        Ok(())
+        barrier(&self.context, commands, Barrier::HostRead);
+        let slot = self.at;
+        self.submit(&[], 0)?;
+        Ok(slot)
     }
 
-    /// Records a copy within a buffer, before the next submission.
-    pub(super) fn duplicate(
-        &mut self,
-        context: &Context,
-        from: BufferRange,
+    /// Records a copy of a range to offset `to` of a buffer.
+    fn record_copy(
+        &self,
+        commands: vk::CommandBuffer,
+        from: BufferRange<'_>,
+        target: vk::Buffer,
         to: u64,
     ) -> Result<()> {
-        let commands = self.begin(context)?;
-        barrier(context, commands, Barrier::Copy);
         let region = [vk::BufferCopy::default()
             .src_offset(from.offset)
             .dst_offset(to)
-            .size(from.bytes as u64)];
-        let buffer = from.buffer;
-        // SAFETY: the commands are being recorded; the caller checks that both ranges are in
-        // bounds and do not overlap.
-        unsafe {
-            context
-                .raw
-                .cmd_copy_buffer(commands, buffer, buffer, &region);
-        };
+            .size(from.bytes)];
+        let (raw, from) = (&self.context.raw, self.context.buffer(from.buffer)?);
+        // SAFETY: the commands are being recorded; both ranges are in bounds and do not overlap: the
+        // executor checks them, and all copies fit into their part of the readback buffer.
+        unsafe { raw.cmd_copy_buffer(commands, from, target, &region) };
         Ok(())
-    }
-
-    /// Reads bytes of a buffer, after all submitted work.
-    pub(super) fn read(
-        &mut self,
-        context: &Context,
-        buffer: vk::Buffer,
-        mut offset: u64,
-        bytes: &mut [u8],
-    ) -> Result<()> {
-        for chunk in bytes.chunks_mut(READ_BYTES) {
-            let source = BufferRange {
-                buffer,
-                offset,
-                bytes: chunk.len(),
-            };
-            let slot = self.submit_copy(context, [source].into_iter(), 0)?;
-            self.wait(context, slot)?;
-            self.read_mapped(0, chunk);
-            offset += chunk.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Submits asynchronous copy `index` of buffer ranges, after all submitted work, for `take`.
-    pub(super) fn copy(
-        &mut self,
-        context: &Context,
-        sources: impl Iterator<Item = BufferRange>,
-        index: usize,
-    ) -> Result<()> {
-        let slot = self.submit_copy(context, sources, copy_offset(index))?;
-        self.copies[index] = (slot, self.slots[slot].generation);
-        Ok(())
-    }
-
-    /// Waits for copy `index` and reads it.
-    pub(super) fn take(&mut self, context: &Context, index: usize, bytes: &mut [u8]) -> Result<()> {
-        let (slot, generation) = self.copies[index];
-        // A slot waits for its commands before it is re-recorded.
-        if self.slots[slot].generation == generation {
-            self.wait(context, slot)?;
-        }
-        self.read_mapped(copy_offset(index), bytes);
-        Ok(())
-    }
-
-    /// Submits a copy of concatenated ranges to offset `to` of the readback buffer; returns the slot.
-    fn submit_copy(
-        &mut self,
-        context: &Context,
-        sources: impl Iterator<Item = BufferRange>,
-        mut to: usize,
-    ) -> Result<usize> {
-        let commands = self.begin(context)?;
-        barrier(context, commands, Barrier::Copy);
-        for source in sources {
-            let region = [vk::BufferCopy::default()
-                .src_offset(source.offset)
-                .dst_offset(to as u64)
-                .size(source.bytes as u64)];
-            let (from, readable) = (source.buffer, self.readable);
-            // SAFETY: the commands are being recorded; the caller checks the source ranges, and
-            // together they fit into their part of the readback buffer.
-            unsafe {
-                context
-                    .raw
-                    .cmd_copy_buffer(commands, from, readable, &region);
-            };
-            to += source.bytes;
-        }
-        barrier(context, commands, Barrier::HostRead);
-        let slot = self.at;
-        self.submit(context, &[], 0)?;
-        Ok(slot)
     }
 
     /// Reads bytes of the mapped readback buffer at offset `at`.
@@ -219,21 +125,16 @@ impl Ring {
     }
 
     /// Submits pending writes, then `recorded` repeated `times` times.
-    pub(super) fn submit(
-        &mut self,
-        context: &Context,
-        recorded: &[vk::CommandBuffer],
-        times: u32,
-    ) -> Result<()> {
+    pub(super) fn submit(&mut self, recorded: &[vk::CommandBuffer], times: u32) -> Result<()> {
         let mut fence = vk::Fence::null();
         let mut commands = [vk::CommandBuffer::null(); SUBMITTED_MAX];
         let mut first = 0;
         if self.open.is_some() {
             let slot = self.slots[self.at];
             // SAFETY: the commands are being recorded.
-            let ended = unsafe { context.raw.end_command_buffer(slot.commands) };
+            let ended = unsafe { self.context.raw.end_command_buffer(slot.commands) };
             self.open = None;
-            context.check("commands", ended)?;
+            self.context.check("commands", ended)?;
             (commands[0], fence, first) = (slot.commands, slot.fence, 1);
         }
         let mut left = recorded.len() * times as usize;
@@ -246,7 +147,7 @@ impl Ring {
             {
                 *to = *recording;
             }
-            context.submit(&commands[..first + count], fence)?;
+            self.context.submit(&commands[..first + count], fence)?;
             if first == 1 {
                 self.slots[self.at].pending = true;
                 self.at = (self.at + 1) % SLOTS;
@@ -258,15 +159,15 @@ impl Ring {
     }
 
     /// Returns the current command buffer; starts recording it if necessary.
-    fn begin(&mut self, context: &Context) -> Result<vk::CommandBuffer> {
+    fn begin(&mut self) -> Result<vk::CommandBuffer> {
         let commands = self.slots[self.at].commands;
         if self.open.is_none() {
-            self.wait(context, self.at)?;
+            self.wait(self.at)?;
             let info = vk::CommandBufferBeginInfo::default()
                 .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
             // SAFETY: the commands are not pending, and their pool allows re-recording.
-            let begun = unsafe { context.raw.begin_command_buffer(commands, &info) };
-            context.check("commands", begun)?;
+            let begun = unsafe { self.context.raw.begin_command_buffer(commands, &info) };
+            self.context.check("commands", begun)?;
             self.slots[self.at].generation += 1;
             self.open = Some(0);
         }
@@ -274,15 +175,81 @@ impl Ring {
     }
 
     /// Waits until the commands of a slot have finished.
-    fn wait(&mut self, context: &Context, slot: usize) -> Result<()> {
+    fn wait(&mut self, slot: usize) -> Result<()> {
         let slot = &mut self.slots[slot];
         if slot.pending {
-            context.wait(slot.fence)?;
+            self.context.wait(slot.fence)?;
             // SAFETY: the fence is signaled, so no submission uses it.
-            let reset = unsafe { context.raw.reset_fences(&[slot.fence]) };
-            context.check("fence", reset)?;
+            let reset = unsafe { self.context.raw.reset_fences(&[slot.fence]) };
+            self.context.check("fence", reset)?;
             slot.pending = false;
         }
+        Ok(())
+    }
+}
+
+// Writes and copies within buffers are recorded and submitted before the next run.
+impl Transfers for Ring {
+    fn write(&mut self, target: &wgpu::Buffer, mut offset: u64, bytes: &[u8]) -> Result<()> {
+        let target = self.context.buffer(target)?;
+        for chunk in bytes.chunks(INLINE_BYTES) {
+            let commands = self.begin()?;
+            barrier(&self.context, commands, Barrier::Copy);
+            // SAFETY: the commands are being recorded; the caller checks range and alignment, and a
+            // chunk is within the limit.
+            unsafe {
+                self.context
+                    .raw
+                    .cmd_update_buffer(commands, target, offset, chunk);
+            };
+            offset += chunk.len() as u64;
+            let written = self.open.get_or_insert_default();
+            *written += chunk.len();
+            if *written >= WRITTEN_BYTES_MAX {
+                self.submit(&[], 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn duplicate(&mut self, from: BufferRange<'_>, to: u64) -> Result<()> {
+        let commands = self.begin()?;
+        barrier(&self.context, commands, Barrier::Copy);
+        self.record_copy(commands, from, self.context.buffer(from.buffer)?, to)
+    }
+
+    fn read(&mut self, buffer: &wgpu::Buffer, mut offset: u64, bytes: &mut [u8]) -> Result<()> {
+        for chunk in bytes.chunks_mut(READ_BYTES) {
+            let source = BufferRange {
+                buffer,
+                offset,
+                bytes: chunk.len() as u64,
+            };
+            let slot = self.submit_copy([source].into_iter(), 0)?;
+            self.wait(slot)?;
+            self.read_mapped(0, chunk);
+            offset += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn copy<'a>(
+        &mut self,
+        sources: impl Iterator<Item = BufferRange<'a>>,
+        index: usize,
+    ) -> Result<()> {
+        let slot = self.submit_copy(sources, copy_offset(index) as u64)?;
+        self.copies[index] = (slot, self.slots[slot].generation);
+        Ok(())
+    }
+
+    fn take(&mut self, index: usize, bytes: &mut [u8]) -> Result<()> {
+        let (slot, generation) = self.copies[index];
+        // A slot waits for its commands before it is re-recorded.
+        if self.slots[slot].generation == generation {
+            self.wait(slot)?;
+        }
+        self.read_mapped(copy_offset(index), bytes);
         Ok(())
     }
 }
