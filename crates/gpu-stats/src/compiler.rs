@@ -153,9 +153,7 @@ impl Compiler {
         objects.module = unsafe { device.create_shader_module(&info, None) }?;
         let mut size = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default();
         let stage = self.sizes.stage(variant, &mut size);
-        let stage = stage
-            .module(objects.module)
-            .name(entry);
+        let stage = stage.module(objects.module).name(entry);
         let info = vk::ComputePipelineCreateInfo::default()
             .flags(
                 vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR

@@ -32,6 +32,8 @@ pub(crate) struct Kernel {
     pub(crate) units: u32,
     /// Tokens per workgroup.
     pub(crate) tokens: u32,
+    /// Lanes per workgroup.
+    pub(crate) lanes: u32,
 }
 
 impl Shaders {
@@ -85,6 +87,7 @@ impl Shaders {
             buffers: wgsl.matches("@binding(").count(),
             units: constant(&wgsl, "UNITS").unwrap_or(1),
             tokens: constant(&wgsl, "TOKENS").unwrap_or(1),
+            lanes: constant(&wgsl, "WG").unwrap_or(64),
             wgsl,
         })
     }

@@ -109,9 +109,8 @@ impl Session {
         let mut kernels = options.shaders.kernels()?;
         let mut preference = options.shaders.variants();
         let count = kernels.len();
-        let supported = |name: &String| {
-            known(name).is_none_or(|variant| compiler.variants.contains(&variant))
-        };
+        let supported =
+            |name: &String| known(name).is_none_or(|variant| compiler.variants.contains(&variant));
         preference.retain(supported);
         kernels.retain(|kernel| kernel.variant.as_ref().is_none_or(supported));
         Ok(Self {
@@ -256,7 +255,8 @@ fn figures(kernel: &Kernel, compiled: &Compiled, family: &str) -> Result<Row, St
     if let Some(latency) = latency {
         set("latency_per_wave", latency / waves);
     }
-    set("outputs", f64::from(kernel.units * kernel.tokens));
+    let outputs = f64::from(kernel.units * kernel.tokens);
+    set("outputs", outputs * 64.0 / f64::from(kernel.lanes));
     if compiled.assembly.is_empty() {
         return Ok(row);
     }

@@ -62,7 +62,7 @@ impl Row {
         }
     }
 
-    /// Inverse throughput of a wave per result of its workgroup's lanes.
+    /// Inverse throughput of 64 lanes per result of theirs.
     pub(crate) fn per_output(&self) -> Option<f64> {
         Some(self.get("inverse_throughput")? / self.get("outputs")?)
     }

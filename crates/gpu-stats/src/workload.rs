@@ -121,6 +121,7 @@ mod tests {
             buffers: 1,
             units: 1,
             tokens: 1,
+            lanes: 64,
         }
     }
 
