@@ -53,10 +53,10 @@ pub enum KernelVariant {
     FewInt8,
     /// Products and attention of many tokens on 8x8 cooperative matrices, f16 with f32 accumulation.
     Matrix8,
-    /// Products and attention of many tokens on 16x16 cooperative matrices, f16 with f32 accumulation.
-    Matrix16,
     /// As `Matrix8`, by larger tiles, for products with enough of them to use the whole device.
     LargeMatrix8,
+    /// Products and attention of many tokens on 16x16 cooperative matrices, f16 with f32 accumulation.
+    Matrix16,
     /// As `Matrix16`, by larger tiles.
     LargeMatrix16,
 }
@@ -70,8 +70,8 @@ impl KernelVariant {
         Self::Int8,
         Self::FewInt8,
         Self::Matrix8,
-        Self::Matrix16,
         Self::LargeMatrix8,
+        Self::Matrix16,
         Self::LargeMatrix16,
     ];
 

@@ -309,8 +309,8 @@ fn inexact_variants_are_tested() {
         KernelVariant::Int8,
         KernelVariant::FewInt8,
         KernelVariant::Matrix8,
-        KernelVariant::Matrix16,
         KernelVariant::LargeMatrix8,
+        KernelVariant::Matrix16,
         KernelVariant::LargeMatrix16,
     ];
     assert!(inexact.eq(&tested), "a variant without a test");
