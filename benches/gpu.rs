@@ -411,7 +411,7 @@ impl Bench {
             let position = positions.saturating_sub(tokens);
             let table = compile(&model, tokens, positions, profile, |b| {
                 let mut x = b.input("x", heads.heads * heads.head_dim);
-                let scores = Scores::scaled(f64::from(heads.head_dim).sqrt().recip() as f32);
+                let scores = Scores::scaled((heads.head_dim as f32).sqrt().recip());
                 for layer in 0..layers {
                     x = b.attention(Heads { layer, ..heads }, x, scores);
                 }
