@@ -233,8 +233,8 @@ impl Bench {
                 self.overhead();
             }
         }
-        for dtype in GEMM_TYPES {
-            for device in &devices {
+        for device in &devices {
+            for dtype in GEMM_TYPES {
                 let products = self.products("gemm", *dtype, self.sizes.many, device.profile())?;
                 self.measure(device, products);
             }
