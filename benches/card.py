@@ -9,7 +9,7 @@ CUDA from PyPI, and the shader compiler and headers for Vulkan from Debian 13. T
 FILE.py, a generator of synthetic models with `write(path, shape, type, seed, vocabulary)` and `SHAPES`. cuBLAS is not in the
 archive: it is found in the packages of Python or in /usr/local/cuda.
 `run` runs all steps, or the named ones in order, within the time limit, and prints one table. Each step has a share of the
-time that is left; a step that exceeds it ends with the results so far. OUT contains report.md, results.json and log.txt,
+time that is left; one that takes 1.5 times its share ends with the results so far. OUT contains report.md, results.json and log.txt,
 which are updated after every step.
 """
 import argparse
@@ -51,6 +51,8 @@ SHAPES = {
 # activations).
 EXACT_MAX, FAST_MAX = 1e-4, 3
 FIRST_RUNS = 5
+# Seconds that a program may take to store its results after the time of a step is over.
+INTERRUPT_SECONDS = 3
 
 # Builds of llama.cpp and their folders. KHR is without NVIDIA's own cooperative matrices, which Tabla does not use.
 PEERS = {"llama.cpp Vulkan": "vulkan", "llama.cpp Vulkan KHR": "vulkan-khr", "llama.cpp CUDA": "cuda"}
@@ -252,8 +254,7 @@ class Run:
         try:
             text, _ = process.communicate(timeout=max(0, self.deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            text, _ = process.communicate()
+            text = stopped(process)
             raise Failed(f"{name}: the time of the step is over", text) from None
         if process.returncode != 0:
             self.log.write(text)
@@ -293,11 +294,18 @@ class Run:
                            "-p", self.shapes["prompts"], "--sequences", self.shapes["sequences"], "--timeout", "90",
                            "--commit", self.results["commit"], "--json", str(raw)]
                 command += [f"--llama={name}={HERE / PEERS[name]}" for name in self.peers(peers)]
-                text = self.call([*command, str(file)])
-                numbers = json.loads(raw.read_text())
-                raw.unlink()
-                self.results["compare"].append(numbers)
-                self.add_details(f"{file.stem}: {test}", text)
+                raw.unlink(missing_ok=True)
+                failed = None
+                try:
+                    text = self.call([*command, str(file)])
+                except Failed as error:
+                    failed, text = error, error.text
+                if raw.exists():
+                    self.results["compare"].append(json.loads(raw.read_text()))
+                    raw.unlink()
+                    self.add_details(f"{file.stem}: {test}", text)
+                if failed:
+                    raise failed
 
     def peers(self, names):
         """Returns those of these builds of llama.cpp that find a GPU. Stores why others do not."""
@@ -313,6 +321,16 @@ class Run:
         (self.out / "report.md").write_text("\n".join([report(self.results), *self.details]))
         (self.out / "results.json").write_text(json.dumps(self.results, indent=1) + "\n")
         self.log.flush()
+
+
+def stopped(process):
+    """Interrupts a process and its children, and kills them if they continue; returns the output."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        return process.communicate(timeout=INTERRUPT_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.communicate()[0]
 
 
 def state_of(program, env):
@@ -590,6 +608,8 @@ def tune(run):
 # The steps, and their shares of the time. A run without names runs all but `tune`, which changes the results of others.
 STEPS = {check: 80, kernels: 110, small: 60, big: 130, others: 60, first: 15, commands: 20, batch: 25, tune: 60}
 NAMES = {step.__name__: step for step in STEPS}
+# A step may take this many times its share of the time that is left, because the most important steps are first.
+EXCESS = 1.5
 # Steps that use the models of another one.
 MODELS_OF = {"batch": "small", "first": "small", "commands": "small", "tune": "big"}
 
@@ -601,7 +621,7 @@ def measure(args):
     failed = False
     for at, name in enumerate(steps):
         start, left = time.monotonic(), sum(STEPS[NAMES[other]] for other in steps[at:])
-        run.deadline = start + max(0, run.end - start) * STEPS[NAMES[name]] / left
+        run.deadline = start + max(0, run.end - start) * min(1, EXCESS * STEPS[NAMES[name]] / left)
         reason = None
         try:
             NAMES[name](run)

@@ -56,9 +56,11 @@ def measured(command, timeout):
             raise Failed(f"{Path(command[0]).name}: {error.strerror}") from None
         timer = threading.Timer(timeout, process.kill)
         timer.start()
-        _, status, usage = os.wait4(process.pid, 0)
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        finally:
+            timer.cancel()
         seconds = time.perf_counter() - start
-        timer.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
@@ -216,8 +218,17 @@ def measure(program, model, test, numbers, args):
 
 
 def compare(programs, args):
-    """Runs all rounds; returns the records."""
-    tabla, failures, records = programs[0], {}, []
+    """Runs all rounds; returns the records. An interrupt (SIGINT) ends the run and keeps the records so far."""
+    records = []
+    try:
+        add_records(programs, args, records)
+    except KeyboardInterrupt:
+        print("compare.py: interrupted", file=sys.stderr, flush=True)
+    return records
+
+
+def add_records(programs, args, records):
+    tabla, failures = programs[0], {}
     for at in range(args.rounds):
         for model in args.models:
             # Reads the file into the page cache.
@@ -241,7 +252,6 @@ def compare(programs, args):
                     records.append(record)
             if "commands" in args.tests and at == args.rounds - 1:
                 records.append(commands(tabla, model, args))
-    return records
 
 
 def commands(tabla, model, args):
