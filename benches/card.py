@@ -168,7 +168,7 @@ def cuda_options(build, args):
             (root / f"lib/lib{name}.so").symlink_to(f"lib{name}.so.13")
         driver_stub(args.llama, root / "lib/stubs")
     return ["-DGGML_CUDA=ON", "-DGGML_CUDA_NCCL=OFF", f"-DCMAKE_CUDA_ARCHITECTURES={args.cuda_arch}", f"-DCUDAToolkit_ROOT={root}",
-            f"-DCMAKE_CUDA_COMPILER={root}/bin/nvcc"]
+            f"-DCMAKE_CUDA_COMPILER={root}/bin/nvcc", f"-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,{root}/lib:{root}/lib/stubs"]
 
 
 def driver_stub(llama, folder):
@@ -177,7 +177,8 @@ def driver_stub(llama, folder):
     names = {name for source in sources for name in re.findall(r"\bcu[A-Z]\w+(?=\()", source.read_text())}
     folder.mkdir()
     (folder / "cuda.c").write_text("".join(f"void {name}(void) {{}}\n" for name in sorted(names)))
-    output(["cc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(folder / "libcuda.so"), str(folder / "cuda.c")])
+    output(["cc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(folder / "libcuda.so.1"), str(folder / "cuda.c")])
+    (folder / "libcuda.so").symlink_to("libcuda.so.1")
 
 
 def loader(build, folder):
