@@ -106,7 +106,8 @@ def pack(args):
         shutil.copy(HERE / script, card)
     commit = commit_of(root, None)
     (card / "commit").write_text(commit)
-    output(["tar", "cJf", str(args.archive.resolve()), "-C", str(build), "card"])
+    # The builds of llama.cpp have libraries in common, which are found in a larger window.
+    output(["tar", "-I", "xz -9", "-cf", str(args.archive.resolve()), "-C", str(build), "card"])
     print(f"{args.archive}: {args.archive.stat().st_size / 2**20:.1f} MiB, commit {commit}, llama.cpp {llama}")
 
 
