@@ -191,14 +191,15 @@ impl Point {
     }
 }
 
-/// Sets of kernel variants: all, without cooperative matrices, and those that compute in f32.
-fn variant_sets() -> [Option<Vec<KernelVariant>>; 3] {
+/// Sets of kernel variants: all, without large tiles, without cooperative matrices, and those that compute in f32.
+fn variant_sets() -> [Option<Vec<KernelVariant>>; 4] {
     let those = |test: fn(&KernelVariant) -> bool| {
         Some(KernelVariant::ALL.iter().copied().filter(test).collect())
     };
     [
         None,
-        those(|variant| !variant.name().contains("matrix")),
+        those(|variant| !variant.name().contains("large")),
+        those(|variant| !variant.uses_matrices()),
         those(|variant| variant.exact()),
     ]
 }
