@@ -10,7 +10,7 @@ use tabla_core::op::list::Op;
 use tabla_core::op::params::{embed, embed_add, experts, gemm, gemv, grouped_gemm};
 use tabla_core::op::table::{BufferId, Place, Slot, SlotInfo};
 
-/// Granularity of parts in rows: a multiple of the tile height of all kernels.
+/// Granularity of parts in rows: a multiple of the tile height of all kernels, except large tiles on matrices.
 const ROWS: u32 = 64;
 
 /// Slot with a part of the rows of a weight.
