@@ -1,7 +1,7 @@
 // y[t, r] = W[r, :] . x[t, :]
 //
-// W: [rows, cols] in any storage type, bound by lib/quant.  x: [tokens, cols] f32.
-// y: [tokens, width] f32, from column `first`.
+// W: [rows, cols] in any storage type, bound by lib/quant.  x: [tokens, cols] in f32, or as the variant's
+// lib reads it.  y: [tokens, width] f32, from column `first`.
 
 #import gemm
 

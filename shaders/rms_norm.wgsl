@@ -1,7 +1,7 @@
 // y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]
 //
-// x: [tokens, groups, dim] f32.  w: [dim] f32.  y: [tokens, groups, dim] f32; or in f16 or q8_1 for one group and dim a multiple of
-// 32.
+// x: [tokens, groups, dim] f32.  w: [dim] f32.  y: [tokens, groups, dim] f32; or in f16 or q8_1 for one group and dim
+// a multiple of 32.
 
 #import rms_norm
 

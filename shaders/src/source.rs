@@ -68,7 +68,7 @@ pub struct KernelSpec<'a> {
 }
 
 impl KernelSpec<'_> {
-    /// Returns the kernel name: `rms_norm`, `gemv_q4_0`, `gemv_q4_0.subgroup`.
+    /// Returns the kernel name: `rms_norm`, `gemv_q4_0`, `gemv_q4_0.subgroup+int8`.
     pub fn name(&self) -> String {
         let mut name = self.stem.to_string();
         for (mark, part) in [('_', self.dtype), ('.', self.variant)] {

@@ -88,8 +88,8 @@ impl KernelVariant {
         )
     }
 
-    /// Returns the number of lanes of a subgroup that the kernels are written for; with others, results are the same, but
-    /// subgroups repeat work.
+    /// Returns the number of lanes of a subgroup that the kernels are written for, and that subgroups have at least; with
+    /// more, results are the same, but workgroups load their tiles several times.
     pub fn subgroup_lanes(self) -> Option<u32> {
         matches!(self, Self::Matrix16 | Self::LargeMatrix16).then_some(32)
     }

@@ -86,9 +86,10 @@ fn supports_matrices(adapter: &wgpu::Adapter, side: u32, lanes: u32) -> bool {
 /// Returns the token for experimental features, enabled if a variant needs them.
 pub(super) fn experimental(variants: &[KernelVariant]) -> wgpu::ExperimentalFeatures {
     if variants.iter().any(|v| is_experimental(*v)) {
-        // SAFETY: only cooperative matrices are requested. The kernels load and store them in
-        // bounds of their own workgroup memory, or of results of which all of a tile is in bounds, in uniform control flow, which naga checks at
-        // build time.
+        // SAFETY: only cooperative matrices are requested. The kernels load and store them within
+        // their own workgroup memory, or store tiles that are within the results as a whole, in
+        // control flow that is uniform in a subgroup: branches depend on parameters and on the
+        // index of the subgroup.
         unsafe { wgpu::ExperimentalFeatures::enabled() }
     } else {
         wgpu::ExperimentalFeatures::disabled()

@@ -71,14 +71,15 @@ fn suits(variant: KernelVariant, node: &Node, cores: u32) -> bool {
             kernel.is_some_and(|kernel| node.work[1] <= kernel.tile()[1])
         }
         (KernelVariant::Matrix8 | KernelVariant::Matrix16, _) => node.work[1] > FEW_TOKENS,
-        // With fewer tiles than cores, smaller tiles use more cores.
+        // With fewer tiles than cores, smaller tiles use more cores; small tiles have half the tokens.
         (KernelVariant::LargeMatrix8 | KernelVariant::LargeMatrix16, _) => {
             let kernel = KernelId::all(node.op, node.dtype, &[variant]).next_back();
-            let tiles = |kernel: KernelId| {
+            let uses_all = |kernel: KernelId| {
                 let [units, tokens] = kernel.tile();
-                node.work[0].div_ceil(units) * node.work[1].div_ceil(tokens)
+                let tiles = node.work[0].div_ceil(units) * node.work[1].div_ceil(tokens);
+                node.work[1] > tokens / 2 && tiles >= cores
             };
-            node.work[1] > FEW_TOKENS && kernel.is_some_and(|kernel| tiles(kernel) >= cores)
+            kernel.is_some_and(uses_all)
         }
         _ => true,
     }
@@ -237,10 +238,7 @@ mod tests {
         assert_eq!(product(2), "gemm_q8_0.subgroup+few+int8");
         assert_eq!(product(8), "gemm_q8_0.subgroup+few+int8");
         assert_eq!(product(9), "gemm_q8_0.subgroup+int8");
-        assert_eq!(
-            product(FEW_TOKENS + 1),
-            "gemm_q8_0.subgroup+matrix+large+of16"
-        );
+        assert_eq!(product(FEW_TOKENS + 1), "gemm_q8_0.subgroup+matrix+of16");
     }
 
     #[test]
@@ -256,6 +254,8 @@ mod tests {
         assert_eq!(kernel(256, 2), "gemm_q8_0.subgroup+matrix+large+of16");
         assert_eq!(kernel(256, 3), "gemm_q8_0.subgroup+matrix+of16");
         assert_eq!(kernel(257, 3), "gemm_q8_0.subgroup+matrix+large+of16");
+        assert_eq!(kernel(65, 1), "gemm_q8_0.subgroup+matrix+large+of16");
+        assert_eq!(kernel(64, 1), "gemm_q8_0.subgroup+matrix+of16");
     }
 
     #[test]

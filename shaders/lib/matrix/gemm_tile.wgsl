@@ -71,7 +71,7 @@ fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
     x_tile[to + 7u * PITCH * STEP] = v7;
 }
 
-// A tile: its first row and token, whether all of it is inside of y, and the number of tokens.
+// A tile: its first row and token, whether all of it is within y, and the number of tokens.
 struct Tile {
     row: u32,
     token: u32,
@@ -79,7 +79,7 @@ struct Tile {
     live: u32,
 }
 
-// Stores a fragment whose first row and token of y are given, unless another subgroup does.
+// Stores a fragment whose first row and token of y are given, if the subgroup has one.
 fn store(c: FragmentY, row: u32, token: u32, tile: Tile, stored: bool, lane: Lane) {
     if (tile.whole) {
         if (stored) {
@@ -104,7 +104,8 @@ fn store(c: FragmentY, row: u32, token: u32, tile: Tile, stored: bool, lane: Lan
     }
 }
 
-// Computes a part per subgroup. Subgroups without one compute another's, because all lanes take part in loading.
+// Computes a part per subgroup. Subgroups without one compute another's: with a condition for it, compilers need more
+// registers.
 fn multiply(tile: Tile, part: u32, lane: Lane) {
     let r = part % PARTS_OF_ROWS * (4u * SIDE);
     let t = part % PARTS / PARTS_OF_ROWS * (2u * SIDE);

@@ -1,5 +1,5 @@
 // Stores rows of y in f16, four columns per lane: an eighth, because the largest f16 is 65504, which activations may exceed.
-// f16 has full precision from 6e-5.
+// f16 has full precision from 6e-5. The driver rounds to the nearest or toward zero.
 
 @group(0) @binding(Y) var<storage, read_write> y: array<vec2<u32>>;
 

@@ -46,7 +46,7 @@ impl KernelId {
         plain.flat_map(|row| row.dtypes.iter().filter_map(|name| DType::from_name(name)))
     }
 
-    /// Returns the name in listings and profiles: `gemv_q4_0`, `gemv_q4_0.subgroup`.
+    /// Returns the name in listings and profiles: `gemv_q4_0`, `gemv_q4_0.subgroup+int8`.
     pub fn name(self) -> String {
         let mut name = self.op.name().to_string();
         for (mark, part) in [

@@ -208,7 +208,8 @@ impl Context {
         }
     }
 
-    /// Returns the Vulkan buffer of a buffer of wgpu. The caller must hold the queue lock.
+    /// Returns the Vulkan buffer of a buffer of wgpu, valid until the arena drops it; pending writes are submitted before.
+    /// The caller must hold the queue lock.
     pub(super) fn buffer(&self, buffer: &wgpu::Buffer) -> Result<vk::Buffer> {
         // SAFETY: the buffer is not destroyed through it.
         let hal = unsafe { buffer.as_hal::<Vulkan>() };

@@ -49,7 +49,7 @@ pub(super) struct Ring {
     copies: [(usize, u64); COPIES_MAX],
 }
 
-// SAFETY: the mapped address is valid in every thread.
+// SAFETY: the mapped address is valid in every thread, and all other fields are `Send`.
 unsafe impl Send for Ring {}
 
 impl Ring {

@@ -31,11 +31,13 @@ impl CommandGroup {
         self.times.last().map_or(Duration::ZERO, |(_, time)| *time)
     }
 
-    pub(super) fn tuned_kernel(&self) -> TunedKernel {
-        TunedKernel {
+    /// Returns the selected kernel, unless it is the default one: that of other numbers of tokens may differ.
+    pub(super) fn tuned_kernel(&self) -> Option<TunedKernel> {
+        let default = self.times.last().map(|(kernel, _)| *kernel);
+        (default != Some(self.selected)).then(|| TunedKernel {
             kernel: self.selected.name(),
             extent: self.size,
-        }
+        })
     }
 }
 

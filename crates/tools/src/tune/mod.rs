@@ -117,7 +117,10 @@ pub fn tune(
     // The device has memory for one program.
     drop(runner);
     let mut tuning = Tuning {
-        tuned_kernels: groups.iter().map(CommandGroup::tuned_kernel).collect(),
+        tuned_kernels: groups
+            .iter()
+            .filter_map(CommandGroup::tuned_kernel)
+            .collect(),
         attention_part: best(&attention_parts, default.attention_part, Duration::ZERO),
         chunk_tokens: best(&chunks, default.chunk_tokens, Duration::ZERO),
         ..default.clone()

@@ -294,25 +294,31 @@ fn emulated_products(variant: KernelVariant) {
     };
     let mut tested = BTreeSet::new();
     // More tokens than other cases, of which most are in whole tiles.
-    let whole = Case {
+    let whole = |emit| Case {
         name: "whole tiles",
         tokens: 130,
         live: 130,
         context: 256,
         weights: &[("w", DType::F16, 136, 64)],
-        emit: |b| {
-            let (w, x) = (b.weight("w", 136, 64), b.input("x", 64));
-            b.mat("y", w, x);
-        },
+        emit,
         ..cases(Op::Gemm)[0]
     };
+    let stored = whole(|b| {
+        let (w, x) = (b.weight("w", 136, 64), b.input("x", 64));
+        b.mat("y", w, x);
+    });
+    let added = whole(|b| {
+        let (w, x, y) = (b.weight("w", 136, 64), b.input("x", 64), b.input("y", 136));
+        b.mat_add(w, x, y);
+    });
+    let whole = [(Op::Gemm, &stored), (Op::GemmAdd, &added)];
     let is_tested = |case: &&Case| {
         let mut types = case.weights.iter().map(|(_, dtype, ..)| *dtype);
         exhaustive() || types.any(|dtype| dtype == DType::F16 || FULL.contains(&dtype))
     };
-    let added = cases(Op::GemmAdd).iter().filter(is_tested);
-    let added = added.map(|case| (Op::GemmAdd, case));
-    for (op, case) in added.chain([(Op::Gemm, &whole)]) {
+    let small = cases(Op::GemmAdd).iter().filter(is_tested);
+    let small = small.map(|case| (Op::GemmAdd, case));
+    for (op, case) in small.chain(whole) {
         let table = rig::table(case, &runner);
         let mut kernels = table.cmds.iter().map(|cmd| cmd.kernel);
         if kernels.any(|kernel| kernel.variant == Some(variant)) {
