@@ -60,14 +60,12 @@ fn trace_nests_commands_in_layers() {
             });
             assert!(layer.is_null() || inside, "{device}: {event}");
         }
-        let ends = commands
-            .iter()
-            .map(|e| number(&e["ts"]) + number(&e["dur"]));
-        let next = commands.iter().skip(1).map(|e| number(&e["ts"]));
-        assert!(
-            ends.zip(next).all(|(end, next)| end <= next + 1e-3),
-            "{device}"
-        );
+        for pair in commands.windows(2) {
+            let [before, after] = [pair[0], pair[1]];
+            let end = number(&before["ts"]) + number(&before["dur"]);
+            let next = number(&after["ts"]);
+            assert!(end <= next + 1e-3, "{device}: {before}, {after}");
+        }
     }
 }
 

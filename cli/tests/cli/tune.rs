@@ -52,7 +52,7 @@ fn commands_use_the_stored_tuning() {
     assert!(run(&["run", "--json"], story).json()["tuning"].is_null());
 
     let tuned = run(&["tune"], &[]);
-    assert!(tuned.text().contains("taken | gain |") && tuned.text().contains("gemv_bf16"));
+    assert!(tuned.text().contains("taken | gain |") && tuned.text().contains("attention_f16"));
     assert!(tuned.stderr.contains("saved to "), "{}", tuned.stderr);
     assert!(
         tuned.stderr.contains("the weights are small"),
