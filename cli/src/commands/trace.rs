@@ -177,6 +177,9 @@ impl Trace {
         load: Load,
         work: impl FnOnce(&mut Session) -> tabla::Result<()>,
     ) -> Result<(), Failure> {
+        // Before the start of timing, so that commands never overlap those of the previous record, however late this
+        // thread runs.
+        let timed = self.start.elapsed();
         session.time_commands()?;
         let start = self.start.elapsed();
         work(session)?;
@@ -184,8 +187,8 @@ impl Trace {
         session.end_timing()?;
         self.span(HOST, "host", name, start, took, &json!({}));
         for (table, timings) in session.command_timings()? {
-            self.layers(table, &timings, start);
-            self.table(table, &timings, start, load);
+            self.layers(table, &timings, timed);
+            self.table(table, &timings, timed, load);
         }
         self.commands.add(session, load, self.precision)?;
         Ok(())
