@@ -79,8 +79,12 @@ fn print(measured: &TuneReport) -> Result<(), Failure> {
         .chain(["taken", "gain"]);
     let mut rows: Vec<Vec<String>> = vec![heads.map(str::to_string).collect()];
     rows.extend(measured.groups.iter().map(|group| row(group, &variants)));
-    terminal::line("Microseconds per replay, all commands of a shape:\n")?;
-    roofline::print_rows(&rows)?;
+    if measured.groups.is_empty() {
+        terminal::line("This GPU has one kernel for every command of the model")?;
+    } else {
+        terminal::line("Microseconds per replay, all commands of a shape:\n")?;
+        roofline::print_rows(&rows)?;
+    }
     let (part, chunk) = (measured.tuning.attention_part, measured.tuning.chunk_tokens);
     print_candidates(
         "positions per attention part",
