@@ -79,6 +79,7 @@ impl Shaders {
         let name = spec.name();
         let wgsl = expand(spec, &|file| self.read(file)).map_err(|e| format!("{name}: {e}"))?;
         let owned = |part: Option<&str>| part.map(str::to_string);
+        let lanes = constant(&wgsl, "WG").ok_or_else(|| format!("{name}: const WG is missing"))?;
         Ok(Kernel {
             name,
             stem: spec.stem.to_string(),
@@ -87,7 +88,7 @@ impl Shaders {
             buffers: wgsl.matches("@binding(").count(),
             units: constant(&wgsl, "UNITS").unwrap_or(1),
             tokens: constant(&wgsl, "TOKENS").unwrap_or(1),
-            lanes: constant(&wgsl, "WG").unwrap_or(64),
+            lanes,
             wgsl,
         })
     }

@@ -7,38 +7,18 @@
 #import fragment
 #import lane
 #import parts_of_tile
-#import quant
+#import w_tile
 #import x4
 
 // Subgroups of 32 lanes have a part each.
 const WG = 32u * PARTS;
 const UNITS = 4u * SIDE * PARTS_OF_ROWS;
 const TOKENS = 2u * SIDE * (PARTS / PARTS_OF_ROWS);
-// Row pitch of a tile in vectors: a block, padded to avoid bank conflicts between adjacent rows.
-const PITCH = 10u;
-const X_WHOLE = 8.0;
 
-// One block of the rows of W, and of the tokens of x.
-var<workgroup> w_tile: array<vec4<f16>, PITCH * UNITS>;
+// One block of the tokens of x.
 var<workgroup> x_tile: array<vec4<f16>, PITCH * TOKENS>;
 // A fragment of each subgroup, token by token. Subgroups have at least SIDE SIDE / 8 lanes.
 var<workgroup> y_tile: array<vec4<f32>, 2u * WG>;
-
-// Decodes block `i` of a row into row `at` of the tile.
-fn fetch_w(row: u32, i: u32, at: u32) {
-    var v = Numbers();
-    if (row < params.rows) {
-        v = numbers(row, i);
-    }
-    w_tile[PITCH * at] = vec4<f16>(v[0]);
-    w_tile[PITCH * at + 1u] = vec4<f16>(v[1]);
-    w_tile[PITCH * at + 2u] = vec4<f16>(v[2]);
-    w_tile[PITCH * at + 3u] = vec4<f16>(v[3]);
-    w_tile[PITCH * at + 4u] = vec4<f16>(v[4]);
-    w_tile[PITCH * at + 5u] = vec4<f16>(v[5]);
-    w_tile[PITCH * at + 6u] = vec4<f16>(v[6]);
-    w_tile[PITCH * at + 7u] = vec4<f16>(v[7]);
-}
 
 // Distance of the tokens that a lane loads.
 const STEP = TOKENS / 8u;

@@ -7,40 +7,21 @@
 
 #import fragment
 #import lane
-#import quant
+#import w_tile
 #import x4
 
-// Row pitch of a tile in vectors: a block, padded to avoid bank conflicts between adjacent rows.
-const PITCH = 10u;
 const Y_PITCH = TOKENS / 4u + 1u;
 // Number of fragment groups of a tile, and of those along its rows of W.
 const ACROSS = 32u / SIDE;
 const FRAGMENT_BLOCKS = ACROSS * (TOKENS / (2u * SIDE));
 
-// One block of 64 rows of W, and of TOKENS tokens of x.
-var<workgroup> w_tile: array<vec4<f16>, PITCH * 64u>;
+// One block of TOKENS tokens of x.
 var<workgroup> x_tile: array<vec4<f16>, PITCH * TOKENS>;
 // Four tokens per vector.
 var<workgroup> y_tile: array<vec4<f32>, Y_PITCH * 64u>;
 
 // Element i: row lane % 8 + 8 i of the tile times tokens 4 (lane / 8) + (0..4).
 alias Sums = array<vec4<f32>, 8>;
-
-// Decodes block `i` of a row into row `at` of the tile.
-fn fetch_w(row: u32, i: u32, at: u32) {
-    var v = Numbers();
-    if (row < params.rows) {
-        v = numbers(row, i);
-    }
-    w_tile[PITCH * at] = vec4<f16>(v[0]);
-    w_tile[PITCH * at + 1u] = vec4<f16>(v[1]);
-    w_tile[PITCH * at + 2u] = vec4<f16>(v[2]);
-    w_tile[PITCH * at + 3u] = vec4<f16>(v[3]);
-    w_tile[PITCH * at + 4u] = vec4<f16>(v[4]);
-    w_tile[PITCH * at + 5u] = vec4<f16>(v[5]);
-    w_tile[PITCH * at + 6u] = vec4<f16>(v[6]);
-    w_tile[PITCH * at + 7u] = vec4<f16>(v[7]);
-}
 
 // Loads x with 64 lanes, eight per token.
 fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
@@ -98,15 +79,14 @@ fn mat_mat(row: u32, token: u32, live: u32, lane: Lane) -> Sums {
     workgroupBarrier();
     let y = Y_PITCH * (lane.index % 8u) + lane.index / 8u;
     const ROWS = 8u * Y_PITCH;
-    const WHOLE = 8.0;
     return Sums(
-        WHOLE * y_tile[y],
-        WHOLE * y_tile[y + ROWS],
-        WHOLE * y_tile[y + 2u * ROWS],
-        WHOLE * y_tile[y + 3u * ROWS],
-        WHOLE * y_tile[y + 4u * ROWS],
-        WHOLE * y_tile[y + 5u * ROWS],
-        WHOLE * y_tile[y + 6u * ROWS],
-        WHOLE * y_tile[y + 7u * ROWS],
+        X_WHOLE * y_tile[y],
+        X_WHOLE * y_tile[y + ROWS],
+        X_WHOLE * y_tile[y + 2u * ROWS],
+        X_WHOLE * y_tile[y + 3u * ROWS],
+        X_WHOLE * y_tile[y + 4u * ROWS],
+        X_WHOLE * y_tile[y + 5u * ROWS],
+        X_WHOLE * y_tile[y + 6u * ROWS],
+        X_WHOLE * y_tile[y + 7u * ROWS],
     );
 }

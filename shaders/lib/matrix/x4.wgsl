@@ -4,6 +4,9 @@
 
 enable f16;
 
+// Factor of products with eighths.
+const X_WHOLE = 8.0;
+
 @group(0) @binding(1) var<storage, read> x: array<vec4<f16>>;
 
 // Columns 4 i to 4 i + 4 of a row.
