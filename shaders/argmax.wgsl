@@ -20,6 +20,10 @@ fn logit(i: u32) -> f32 {
     return x[base + i];
 }
 
+fn row_len() -> u32 {
+    return params.vocab;
+}
+
 fn compute(token: u32, lane: Lane) {
     base = token * params.vocab;
     var best = no_best();

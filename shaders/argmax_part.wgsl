@@ -24,6 +24,10 @@ fn logit(i: u32) -> f32 {
     return x[base + i];
 }
 
+fn row_len() -> u32 {
+    return params.vocab;
+}
+
 fn groups() -> u32 { return params.parts; }
 
 // The last element again after the end of the part.

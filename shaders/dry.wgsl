@@ -1,7 +1,7 @@
 // y[t, i] = x[t, i] - multiplier base^(n(i) - allowed) if n(i) >= allowed, n(i): length of the
 // longest repetition that i continues
 //
-// x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  breakers:
+// x, y: [tokens, vocab] f32; on entry y is x.  history: [sequences, context], token by position.  breakers:
 // [sequences, words], one bit per token: whether it ends a repetition.  A repetition is a suffix of
 // the history that also occurs earlier in its last dry_penalty_last_n tokens; its length is limited to
 // 1024.
@@ -49,9 +49,6 @@ fn lower(at: u32, v: f32) {
 
 fn compute(token: u32, lane: Lane) {
     let base = token * params.vocab;
-    for (var i = lane.index; i < params.vocab; i += WG) {
-        atomicStore(&y[base + i], bitcast<u32>(x[base + i]));
-    }
     let row = state.row[token];
     let multiplier = samplers[row.sequence].dry_multiplier;
     if (multiplier <= 0.0) {
@@ -65,7 +62,6 @@ fn compute(token: u32, lane: Lane) {
         atomicStore(&unbroken, seen);
     }
     workgroupBarrier();
-    storageBarrier();
     for (var k = lane.index; k < seen; k += WG) {
         if (breaks(row.sequence, history[last - k])) {
             atomicMin(&unbroken, k);

@@ -7,6 +7,7 @@
 #import tokens256
 #import sampler
 #import softmax
+#import peak
 #import best
 #import logprobs
 
@@ -24,6 +25,10 @@ var<private> base: u32;
 
 fn logit(i: u32) -> f32 {
     return x[base + i];
+}
+
+fn row_len() -> u32 {
+    return params.vocab;
 }
 
 // The element of each column that sorts first: a column is one of every WG elements.

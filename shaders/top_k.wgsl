@@ -3,28 +3,26 @@
 // y: [tokens, vocab] f32.  Ties with the k-th are kept.  One workgroup per token.
 
 #import filter
-#import select
+#import threshold
+#import keep_from
 
-struct Params { tokens: u32, vocab: u32 }
+struct Params { tokens: u32, vocab: u32, part: u32, parts: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
-@group(0) @binding(2) var<storage, read> state: State;
+@group(0) @binding(1) var<storage, read_write> maxima: array<f32>;
+@group(0) @binding(2) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
-
-fn rank_of(v: f32) -> f32 {
-    return v;
-}
 
 fn weight_of(v: f32) -> u32 {
     return 1u;
 }
 
-fn filter_row(row: Row, lane: Lane) {
+fn is_on(row: Row) -> bool {
     let k = samplers[row.sequence].top_k;
-    if (k == 0u || k >= params.vocab) {
-        return;
-    }
-    let least = threshold(lane.index, k);
-    keep_keys_from(lane.index, least);
+    return k > 0u && k < params.vocab;
+}
+
+fn filter_row(row: Row, lane: Lane) {
+    keep_from(lane.index, threshold(lane.index, samplers[row.sequence].top_k));
 }

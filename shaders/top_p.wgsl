@@ -6,26 +6,24 @@
 
 #import filter
 #import mass
-#import select
+#import threshold
+#import keep_from
 
-struct Params { tokens: u32, vocab: u32 }
+struct Params { tokens: u32, vocab: u32, part: u32, parts: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<storage, read> samplers: array<Sampler>;
-@group(0) @binding(2) var<storage, read> state: State;
+@group(0) @binding(1) var<storage, read_write> maxima: array<f32>;
+@group(0) @binding(2) var<storage, read> samplers: array<Sampler>;
+@group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-fn rank_of(v: f32) -> f32 {
-    return v;
+fn is_on(row: Row) -> bool {
+    return samplers[row.sequence].top_p < 1.0;
 }
 
 fn filter_row(row: Row, lane: Lane) {
-    let top_p = samplers[row.sequence].top_p;
-    if (top_p >= 1.0) {
-        return;
-    }
     peak = peak_of(lane);
     units = ONE / sum_of(lane, peak);
-    let least = threshold(lane.index, max(u32(top_p * ONE), 1u));
-    keep_keys_from(lane.index, least);
+    let target_weight = max(u32(samplers[row.sequence].top_p * ONE), 1u);
+    keep_from(lane.index, threshold(lane.index, target_weight));
 }

@@ -1,6 +1,6 @@
 // Filter of the logits of each token, [tokens, vocab], in y; one workgroup per token.
 //
-// The kernel defines y, samplers, `tokens` and `vocab` of its Params, and `filter_row(row, lane)`, which
+// The kernel defines y, maxima of parts of the rows, samplers, Params, `is_on(row)`, and `filter_row(row, lane)`, which
 // changes the values `logit(i)` of a row and which all lanes of a workgroup call.
 
 #import tokens256
@@ -8,6 +8,12 @@
 #import logits
 
 fn compute(token: u32, lane: Lane) {
+    let row = state.row[token];
+    if (!is_on(row)) {
+        return;
+    }
     base = token * params.vocab;
-    filter_row(state.row[token], lane);
+    first_part = token * params.parts;
+    select_parts(lane.index, ABOVE, END);
+    filter_row(row, lane);
 }

@@ -1,30 +1,21 @@
-// Row of y that a workgroup processes.
+// Live elements of the row of y that a workgroup processes.
 
 #import keys
+#import live
 #import strides
 
-// Index of its first element.
+// Index of the first element of the row.
 var<private> base: u32;
 
 fn logit(i: u32) -> f32 {
-    return y[base + i];
+    return y[base + id_of(i)];
 }
 
 // Sets those of four elements to -inf that `removed` has.
 fn remove_four(i: u32, removed: vec4<bool>) {
-    let id = four_ids(i);
-    if (removed.x) { y[base + id.x] = minus_inf(); }
-    if (removed.y) { y[base + id.y] = minus_inf(); }
-    if (removed.z) { y[base + id.z] = minus_inf(); }
-    if (removed.w) { y[base + id.w] = minus_inf(); }
-}
-
-// Sets smaller values to -inf.
-fn keep_from(lane: u32, least: f32) {
-    for (var i = lane; i < params.vocab; i += 8u * WG) {
-        let v0 = four_logits(i);
-        let v1 = four_logits(i + 4u * WG);
-        remove_four(i, v0 < vec4(least));
-        remove_four(i + 4u * WG, v1 < vec4(least));
-    }
+    let four = four_ids(i);
+    if (removed.x) { y[base + id_of(four.x)] = minus_inf(); }
+    if (removed.y) { y[base + id_of(four.y)] = minus_inf(); }
+    if (removed.z) { y[base + id_of(four.z)] = minus_inf(); }
+    if (removed.w) { y[base + id_of(four.w)] = minus_inf(); }
 }

@@ -1,4 +1,4 @@
-// Softmax of a row, by a workgroup. The kernel defines `logit` and `params.vocab`.
+// Softmax of a row, by a workgroup. The kernel defines `logit` and `row_len()`.
 //
 // Weights are e^(v - peak); for NaN and values below peak - 87 the weight is e^-87.
 
@@ -21,25 +21,6 @@ fn four_distances(v: vec4<f32>, peak: f32) -> vec4<f32> {
     return select(vec4(87.0), d, d < vec4(87.0));
 }
 
-fn larger_of(top: vec4<f32>, v: vec4<f32>) -> vec4<f32> {
-    return select(top, v, v > top);
-}
-
-fn peak_of(lane: Lane) -> f32 {
-    var a = vec4(minus_inf());
-    var b = a;
-    for (var i = lane.index; i < params.vocab; i += 16u * WG) {
-        let v0 = four_logits(i);
-        let v1 = four_logits(i + 4u * WG);
-        let v2 = four_logits(i + 8u * WG);
-        let v3 = four_logits(i + 12u * WG);
-        a = larger_of(larger_of(a, v0), v1);
-        b = larger_of(larger_of(b, v2), v3);
-    }
-    let top = larger_of(a, b);
-    return reduce_max(lane, max(max(top.x, top.y), max(top.z, top.w)));
-}
-
 // Weights of four elements from i on, 0 after the end of the row.
 fn four_weights(v: vec4<f32>, i: u32, peak: f32) -> vec4<f32> {
     return select(vec4(0.0), exp(-four_distances(v, peak)), four_valid(i));
@@ -47,7 +28,7 @@ fn four_weights(v: vec4<f32>, i: u32, peak: f32) -> vec4<f32> {
 
 fn sum_of(lane: Lane, peak: f32) -> f32 {
     var sum = vec4(0.0);
-    for (var i = lane.index; i < params.vocab; i += 16u * WG) {
+    for (var i = lane.index; i < row_len(); i += 16u * WG) {
         let v0 = four_logits(i);
         let v1 = four_logits(i + 4u * WG);
         let v2 = four_logits(i + 8u * WG);
@@ -60,7 +41,7 @@ fn sum_of(lane: Lane, peak: f32) -> f32 {
 
 fn entropy_of(lane: Lane, peak: f32, total: f32) -> f32 {
     var sum = vec4(0.0);
-    for (var i = lane.index; i < params.vocab; i += 8u * WG) {
+    for (var i = lane.index; i < row_len(); i += 8u * WG) {
         let v0 = four_logits(i);
         let v1 = four_logits(i + 4u * WG);
         sum += four_weights(v0, i, peak) * four_distances(v0, peak)

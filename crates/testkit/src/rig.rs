@@ -4,7 +4,6 @@ use crate::case::Case;
 use crate::fill::{Filling, Random, biases, digits, numbers, of_codes, row_of_codes, shuffled};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use tabla_core::device::Profile;
 use tabla_core::dtype::DType;
@@ -244,21 +243,37 @@ pub fn separate(table: &mut Table) {
     }
 }
 
-/// Returns the first of the commands that compute operands of a command which cannot be random: tiles of experts, and
-/// converted activations.
-fn first_needed(table: &Table, at: usize) -> usize {
-    let needed = |cmd: &&DispatchCmd| matches!(cmd.kernel.op, Op::GroupByExpert | Op::Convert);
-    at - table.cmds[..at].iter().rev().take_while(needed).count()
+/// Returns the commands that compute operands of a command which cannot be random, and the command: maxima of parts,
+/// the copy that repetitions change, tiles of experts, and converted activations.
+pub fn with_needed(table: &Table, at: usize) -> Vec<usize> {
+    let op = table.cmds[at].kernel.op;
+    let reads = |name| {
+        let mut operands = op.operands().iter();
+        operands.any(|operand| operand.name == name && operand.access != Access::Write)
+    };
+    let is_maxima = |cmd: &DispatchCmd| cmd.kernel.op == Op::PartMaxima;
+    let maxima = table.cmds[..at].iter().rposition(is_maxima);
+    let needed = |cmd: &&DispatchCmd| match cmd.kernel.op {
+        Op::GroupByExpert | Op::Convert => true,
+        Op::Columns => op == Op::Dry,
+        _ => false,
+    };
+    let first = at - table.cmds[..at].iter().rev().take_while(needed).count();
+    maxima
+        .filter(|_| reads("maxima"))
+        .into_iter()
+        .chain(first..=at)
+        .collect()
 }
 
 /// Returns name, access and slot of the operands of some commands. In place of converted activations, those before the
 /// conversion.
-fn operands(table: &Table, cmds: Range<usize>) -> Vec<(&'static str, Access, SlotInfo)> {
-    let last = cmds.end - 1;
+fn operands(table: &Table, cmds: &[usize]) -> Vec<(&'static str, Access, SlotInfo)> {
     let mut all = Vec::new();
     let mut is_converted = false;
-    for (i, cmd) in cmds.clone().zip(&table.cmds[cmds]) {
-        let is_conversion = i < last && cmd.kernel.op == Op::Convert;
+    for i in cmds {
+        let cmd = &table.cmds[*i];
+        let is_conversion = Some(i) != cmds.last() && cmd.kernel.op == Op::Convert;
         for (slot, operand) in cmd.slots().iter().zip(cmd.kernel.op.operands()) {
             if (is_conversion && operand.name == "y") || (is_converted && operand.name == "x") {
                 continue;
@@ -276,8 +291,8 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
     let table = table(case, device);
     let at = table.cmds.iter().position(|c| c.kernel.op == op);
     let at = at.unwrap_or_else(|| panic!("{op:?} {}: the case does not emit it", case.name));
-    let first = first_needed(&table, at);
-    let operands = operands(&table, first..at + 1);
+    let cmds = with_needed(&table, at);
+    let operands = operands(&table, &cmds);
     let params = table.params(&table.cmds[at]).to_vec();
     let mut tensors = tensors(case);
     let freqs = table
@@ -346,9 +361,11 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
         outcome.slots.insert(name, slot.clone());
         outcome.before.insert(name, bytes);
     }
-    executor
-        .run(0, (first..at + 1).into(), 1)
-        .expect("the table runs");
+    for cmd in cmds {
+        executor
+            .run(0, (cmd..cmd + 1).into(), 1)
+            .expect("the table runs");
+    }
     for (name, access, slot) in operands {
         if access != Access::Read {
             let mut bytes = vec![0; outcome.before[name].len()];

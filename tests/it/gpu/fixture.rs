@@ -16,7 +16,7 @@ use tabla::plan;
 use tabla::plan::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::quant::Scales;
 use tabla_testkit::fill::{Filling, numbers, shuffled};
-use tabla_testkit::rig::separate;
+use tabla_testkit::rig::{separate, with_needed};
 
 pub(super) struct Fixture {
     pub(super) executor: Box<dyn Executor>,
@@ -261,15 +261,11 @@ impl Fixture {
     }
 
     pub(super) fn run_op(&mut self, op: Op) {
-        let at = self
-            .table
-            .cmds
-            .iter()
-            .position(|c| c.kernel.op == op)
-            .unwrap();
-        let converts = at > 0 && self.table.cmds[at - 1].kernel.op == Op::Convert;
-        let first = at - usize::from(converts);
-        self.executor.run(0, (first..at + 1).into(), 1).unwrap();
+        let mut cmds = self.table.cmds.iter();
+        let at = cmds.position(|cmd| cmd.kernel.op == op).unwrap();
+        for cmd in with_needed(&self.table, at) {
+            self.executor.run(0, (cmd..cmd + 1).into(), 1).unwrap();
+        }
     }
 }
 

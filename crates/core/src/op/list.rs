@@ -194,32 +194,35 @@ macro_rules! for_each_op {
             /// `y[t, i] = x[t, i] - multiplier base^(n(i) - allowed)` if `n(i) >= allowed`: `n(i)`
             /// is the length of the longest suffix of the history,
             /// without sequence breakers, that also occurs earlier in it, followed by `i`
-            Dry = dry(x: read, history: read, breakers: read, y: write, samplers: read, state: read);
+            /// On entry, `y = x`
+            Dry = dry(x: read, history: read, breakers: read, y: update, samplers: read, state: read);
+            /// `maxima[t, p] = max(x[t, p part .. (p + 1) part])`
+            PartMaxima = part_maxima(x: read, maxima: write, state: read);
             /// `y[t, i] = -inf` if `y[t, i] < max(y[t, :]) - top_n_sigma sigma(y[t, :])`
-            TopNSigma = top_n_sigma(y: update, samplers: read, state: read);
+            TopNSigma = top_n_sigma(y: update, maxima: update, samplers: read, state: read);
             /// `y[t, i] = -inf` outside the `top_k` largest; ties with the smallest of them are
             /// kept
-            TopK = top_k(y: update, samplers: read, state: read);
+            TopK = top_k(y: update, maxima: update, samplers: read, state: read);
             /// `y[t, i] = -inf` outside the smallest set of tokens with the lowest `|-ln p -
             /// entropy|` whose `p` sum to `typical_p`;
             /// `p = softmax(y[t, :])`
-            Typical = typical(y: update, samplers: read, state: read);
+            Typical = typical(y: update, maxima: read, samplers: read, state: read);
             /// `y[t, i] = -inf` outside the smallest set of the largest values whose softmax sums
             /// to `top_p`
-            TopP = top_p(y: update, samplers: read, state: read);
+            TopP = top_p(y: update, maxima: update, samplers: read, state: read);
             /// `y[t, i] = -inf` if `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
-            MinP = min_p(y: update, samplers: read, state: read);
+            MinP = min_p(y: update, maxima: update, samplers: read, state: read);
             /// `y[t, i] = -inf` above the smallest value whose softmax is at least `xtc_threshold`,
             /// if `u(seed, position[t]) < xtc_probability`; u is drawn with Philox4x32-10
-            Xtc = xtc(y: update, samplers: read, state: read);
+            Xtc = xtc(y: update, maxima: read, samplers: read, state: read);
             /// `y[t, i] /= temperature`, without dynamic temperature
             Temper = temper(y: update, samplers: read, state: read);
             /// `y[t, i] /= low + (high - low) (entropy(y[t, :]) / ln count)^exponent`, with dynamic
             /// temperature;
             /// `count` is the number of values above -inf
-            DynamicTemper = dynamic_temper(y: update, samplers: read, state: read);
+            DynamicTemper = dynamic_temper(y: update, maxima: read, samplers: read, state: read);
             /// `y[t, i] = -inf` if `-log2(softmax(y[t, :])[i]) > mu`, except for the largest
-            Mirostat = mirostat(y: update, samplers: read, state: read);
+            Mirostat = mirostat(y: update, maxima: update, samplers: read, state: read);
             /// `y[t, i] += -ln(-ln(u(seed, position[t], i)))`; u is drawn with Philox4x32-10
             Gumbel = gumbel(y: update, samplers: read, state: read);
             /// `ids[t] = argmax(x[t, :])`, ties by lowest id
@@ -230,7 +233,7 @@ macro_rules! for_each_op {
             ArgmaxJoin = argmax_join(x: read, parts: read, ids: write, state: read);
             /// `mu[sequence[t]] -= eta (-log2(softmax(x[t, :])[ids[t]]) - tau)`; mu is stored in
             /// `samplers`
-            MirostatMu = mirostat_mu(x: read, ids: read, samplers: update, state: read);
+            MirostatMu = mirostat_mu(x: read, maxima: read, ids: read, samplers: update, state: read);
             /// `logprobs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]` and of the 20 largest,
             /// ties by lowest id
             Logprobs = logprobs(x: read, ids: read, logprobs: write, samplers: read, state: read);

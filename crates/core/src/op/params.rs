@@ -501,6 +501,8 @@ pub mod dynamic_temper {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `edit`.
@@ -790,6 +792,8 @@ pub mod min_p {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `mirostat`.
@@ -801,6 +805,8 @@ pub mod mirostat {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `mirostat_mu`.
@@ -812,6 +818,8 @@ pub mod mirostat_mu {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `mix_streams`.
@@ -835,6 +843,19 @@ pub struct Params {
     pub tokens: u32,
     pub dim: u32,
     pub len: u32,
+}
+}
+/// Parameters of `part_maxima`.
+pub mod part_maxima {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `penalize`.
@@ -1128,6 +1149,8 @@ pub mod top_k {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `top_n_sigma`.
@@ -1139,6 +1162,8 @@ pub mod top_n_sigma {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `top_p`.
@@ -1150,6 +1175,8 @@ pub mod top_p {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `transfer`.
@@ -1172,6 +1199,8 @@ pub mod typical {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// Parameters of `unfold`.
@@ -1208,6 +1237,8 @@ pub mod xtc {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+    pub part: u32,
+    pub parts: u32,
 }
 }
 /// All kernels; the preferred variants of an operation come last.
@@ -1294,6 +1325,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::MirostatMu, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::MixStreams, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Mul, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::PartMaxima, variant: None, dtypes: TYPES_0, units: 16, tokens: 1 },
     Kernels { op: Op::Penalize, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::PickColumns, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::PreviousRow, variant: None, dtypes: TYPES_1, units: 64, tokens: 1 },
@@ -1393,6 +1425,7 @@ pub fn bytes(op: Op) -> usize {
         Op::MirostatMu => size_of::<mirostat_mu::Params>(),
         Op::MixStreams => size_of::<mix_streams::Params>(),
         Op::Mul => size_of::<mul::Params>(),
+        Op::PartMaxima => size_of::<part_maxima::Params>(),
         Op::Penalize => size_of::<penalize::Params>(),
         Op::PickColumns => size_of::<pick_columns::Params>(),
         Op::PreviousRow => size_of::<previous_row::Params>(),

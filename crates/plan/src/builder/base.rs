@@ -23,6 +23,8 @@ pub struct Builder<'a> {
     pub(super) points: Points,
     /// Residual stream after the last layer.
     pub(super) residual: Option<X>,
+    /// Maxima of the parts of the logits that samplers filter, if they are known.
+    pub(super) maxima: Option<Slot>,
     error: Option<Error>,
 }
 
@@ -48,6 +50,7 @@ impl<'a> Builder<'a> {
             hooks: None,
             points: Points::default(),
             residual: None,
+            maxima: None,
             error: None,
         };
         let words =

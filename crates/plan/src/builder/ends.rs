@@ -5,7 +5,7 @@ use super::operand::{W, X};
 use super::shape::LogitRows;
 use bytemuck::{Pod, Zeroable};
 use tabla_core::dtype::DType;
-use tabla_core::op::list::Op;
+use tabla_core::op::list::{Access, Op};
 use tabla_core::op::params;
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Slot};
@@ -13,12 +13,39 @@ use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Slot};
 /// Number of elements per part of a divided argmax.
 const ARGMAX_PART: u32 = 4096;
 
+/// Fewest elements per part of a row whose maxima filters read, and most parts.
+const PART_MIN: u32 = 64;
+const PARTS_MAX: u32 = 2048;
+
 /// Parameters of operations on rows of logits.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Rows {
     tokens: u32,
     vocab: u32,
+}
+
+/// Parameters of filters of logits: rows in parts.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct RowsOfParts {
+    tokens: u32,
+    vocab: u32,
+    part: u32,
+    parts: u32,
+}
+
+impl RowsOfParts {
+    fn of(x: X) -> Self {
+        let part = x.cols.div_ceil(PARTS_MAX).next_power_of_two();
+        let part = part.max(PART_MIN);
+        Self {
+            tokens: x.tokens,
+            vocab: x.cols,
+            part,
+            parts: x.cols.div_ceil(part),
+        }
+    }
 }
 
 /// Transformation of logits before sampling: `cap tanh(scale (x + bias) / cap)`.
@@ -140,16 +167,13 @@ impl Builder<'_> {
         let filtered = self.bias(logits);
         self.mask(filtered);
         let filtered = self.apply_samplers(filtered, samplers, SamplingStage::Full);
-        self.in_place(Op::Mirostat, filtered);
+        let maxima = self.filter(Op::Mirostat, filtered);
         // Mirostat needs the logits without noise.
         let noisy = self.columns(filtered, 0, vocab);
         self.in_place(Op::Gumbel, noisy);
         let ids = self.argmax(noisy);
-        let params = Rows {
-            tokens: logits.tokens,
-            vocab,
-        };
-        let slots = [filtered.slot, ids, self.samplers(), self.state];
+        let params = RowsOfParts::of(filtered);
+        let slots = [filtered.slot, maxima, ids, self.samplers(), self.state];
         self.emit(Op::MirostatMu, None, &slots, &params, [1, logits.tokens]);
         self.logprobs_of(logits, ids);
         self.advance(ids, logits.tokens);
@@ -171,9 +195,14 @@ impl Builder<'_> {
         ops.fold(x, |x, op| match op {
             Op::Penalize => self.penalize(x),
             Op::Dry => self.dry(x),
+            Op::Temper => {
+                let x = self.scratch_copy(x);
+                self.in_place(Op::Temper, x);
+                x
+            }
             _ => {
                 let x = self.scratch_copy(x);
-                self.in_place(*op, x);
+                self.filter(*op, x);
                 x
             }
         })
@@ -192,15 +221,36 @@ impl Builder<'_> {
         }
     }
 
-    /// Emits an in-place sampler over whole rows or single elements.
+    /// Emits an in-place sampler of single elements.
     pub(super) fn in_place(&mut self, op: Op, x: X) {
         let (tokens, vocab) = (x.tokens, x.cols);
-        let units = match op {
-            Op::Temper | Op::Gumbel => vocab,
-            _ => 1,
-        };
         let slots = [x.slot, self.samplers(), self.state];
-        self.emit(op, None, &slots, &Rows { tokens, vocab }, [units, tokens]);
+        self.emit(op, None, &slots, &Rows { tokens, vocab }, [vocab, tokens]);
+        self.maxima = None;
+    }
+
+    /// Emits a filter of whole rows; returns the maxima of their parts.
+    fn filter(&mut self, op: Op, x: X) -> Slot {
+        let params = RowsOfParts::of(x);
+        let maxima = match self.maxima {
+            Some(maxima) => maxima,
+            None => self.part_maxima(x),
+        };
+        let slots = [x.slot, maxima, self.samplers(), self.state];
+        self.emit(op, None, &slots, &params, [1, x.tokens]);
+        let keeps = op.operands()[1].access == Access::Update;
+        self.maxima = keeps.then_some(maxima);
+        maxima
+    }
+
+    /// Emits the maxima of the parts of each row; returns their slot.
+    fn part_maxima(&mut self, x: X) -> Slot {
+        let params = RowsOfParts::of(x);
+        let maxima = self.scratch_of(DType::F32, "maxima", [x.tokens, params.parts]);
+        let slots = [x.slot, maxima, self.state];
+        let work = [params.parts, x.tokens];
+        self.emit(Op::PartMaxima, None, &slots, &params, work);
+        maxima
     }
 
     fn mask(&mut self, x: X) {
@@ -234,6 +284,7 @@ impl Builder<'_> {
     }
 
     fn penalize(&mut self, x: X) -> X {
+        self.maxima = None;
         let (tokens, vocab) = (x.tokens, x.cols);
         let y = self.scratch("s", tokens, vocab);
         let (history, samplers) = (self.history(), self.samplers());
@@ -244,11 +295,12 @@ impl Builder<'_> {
     }
 
     fn dry(&mut self, x: X) -> X {
+        self.maxima = None;
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = vocab.div_ceil(u32::BITS);
         let shape = [self.shape.sequences, words];
         let breakers = self.buffer_slot("breakers", DType::U32, shape, BufferId::Breakers);
-        let y = self.scratch("s", tokens, vocab);
+        let y = self.columns(x, 0, vocab);
         let (history, samplers) = (self.history(), self.samplers());
         let slots = [x.slot, history, breakers, y.slot, samplers, self.state];
         let params = params::dry::Params {
@@ -262,6 +314,7 @@ impl Builder<'_> {
 
     pub(super) fn begin_stage(&mut self, stage: SamplingStage) {
         self.graph.stages[stage as usize] = Some(self.graph.nodes.len());
+        self.maxima = None;
     }
 
     /// Emits the argmax of each row; returns the ids.
@@ -376,5 +429,29 @@ mod tests {
         let last = [(Op::Scale, [8, 1]), (Op::SoftCap, [8, 1])];
         assert_eq!(ops_after_product(LogitRows::Last, map), last);
         assert_eq!(ops_after_product(LogitRows::All, LogitMap::default()), []);
+    }
+
+    #[test]
+    fn maxima_of_parts_are_computed_again_after_other_changes() {
+        use Op::{PartMaxima, Temper};
+        use SamplerKind::{MinP, Penalties, Temperature, TopK, TopP, Typical};
+        let ops = |samplers: &[SamplerKind], stage| {
+            let mut b = Builder::new(&SQUARE, shape(1));
+            let x = b.input("x", 100);
+            b.begin_stage(stage);
+            b.apply_samplers(x, samplers, stage);
+            let graph = b.finish().expect("no weights");
+            let ops = graph.nodes.iter().map(|node| node.op);
+            ops.filter(|op| *op != Op::Columns).collect::<Vec<_>>()
+        };
+        let once = [PartMaxima, Op::TopK, Op::TopP, Op::MinP, Temper];
+        let sampled = SamplingStage::Sampled;
+        assert_eq!(ops(&[TopK, TopP, MinP, Temperature], sampled), once);
+        let twice = [PartMaxima, Op::TopK, Op::Penalize, PartMaxima, Op::TopP];
+        assert_eq!(ops(&[TopK, Penalties, TopP], sampled), twice);
+        let twice = [Temper, PartMaxima, Op::DynamicTemper, PartMaxima, Op::MinP];
+        assert_eq!(ops(&[Temperature, MinP], SamplingStage::Full), twice);
+        let twice = [PartMaxima, Op::TopP, Op::Typical, PartMaxima, Op::TopK];
+        assert_eq!(ops(&[TopP, Typical, TopK], SamplingStage::Full), twice);
     }
 }

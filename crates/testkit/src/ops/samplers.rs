@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use tabla_core::exec::philox::{chance, philox};
 use tabla_core::op::kind;
 use tabla_core::op::list::Op;
-use tabla_core::op::params::{Bias, Row, Sampler};
+use tabla_core::op::params::{self, Bias, Row, Sampler};
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::BIASES_MAX;
 
@@ -213,6 +213,30 @@ impl Tested for kind::Dry {
             let penalty = over.map_or(0.0, |over| wide(sampler.dry_base).powf(over as f64));
             wide(x[t * vocab + i]) - wide(sampler.dry_multiplier) * penalty
         })
+    }
+}
+
+impl Tested for kind::PartMaxima {
+    /// One part, a part of one, parts of more than the fewest elements, rows.
+    const CASES: &'static [Case] = &[
+        filter_case!("one", 1, 1/1 at 0, top_k: 1),
+        filter_case!("one part", 37, 1/1 at 0, top_k: 1),
+        filter_case!("partial part", 5003, 1/1 at 0, top_k: 1),
+        filter_case!("large parts", 150_001, 1/1 at 0, top_k: 1),
+        filter_case!("rows", 131, 5/4, top_k: 1),
+    ];
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        let (x, mut maxima) = (o.numbers("x"), o.numbers("maxima"));
+        let p: params::part_maxima::Params = o.params();
+        let [vocab, part, parts] = [p.vocab, p.part, p.parts].map(|n| n as usize);
+        for (x, maxima) in x.chunks(vocab).zip(maxima.chunks_mut(parts)).take(live) {
+            assert_eq!(x.chunks(part).len(), parts);
+            for (x, max) in x.chunks(part).zip(maxima) {
+                *max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            }
+        }
+        vec![("maxima", maxima)]
     }
 }
 

@@ -32,7 +32,6 @@ impl Kernel for kind::Dry {
             let sampler = &samplers[sequence];
             let y = out.unit(t, vocab);
             let x = &x[t * vocab..][..vocab];
-            y.copy_from_slice(x);
             if sampler.dry_multiplier <= 0.0 {
                 continue;
             }

@@ -1,19 +1,88 @@
 //! Common code of samplers that process whole rows of logits.
+//!
+//! Rows have parts with known maxima, so that a filter reads only the parts that others before it have left:
+//!
+//! ```text
+//! y:      | part 0 | part 1: -inf ... | part 2 | ...
+//! maxima: |  7.5   |      -inf        |  3.25  | ...
+//! ```
 
-use crate::kernel::{Launch, Request};
+use crate::kernel::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use bytemuck::{Pod, Zeroable};
 use std::marker::PhantomData;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
+use tabla_core::op::operands::part_maxima;
 use tabla_core::op::operands::top_k::{AT, COUNT};
 use tabla_core::op::params::{Row, Sampler};
 
-/// Shape of the rows: the first fields of every sampler's `Params`.
+/// Shape of the rows: `Params` of every filter and of `part_maxima`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct RowShape {
-    tokens: u32,
-    vocab: u32,
+pub(super) struct RowShape {
+    pub(super) tokens: u32,
+    pub(super) vocab: u32,
+    pub(super) part: u32,
+    pub(super) parts: u32,
+}
+
+impl Kernel for kind::PartMaxima {
+    /// A unit is a part of a row.
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let shape: RowShape = args.params();
+        let [vocab, part, parts] = [shape.vocab, shape.part, shape.parts].map(|n| n as usize);
+        let x = args.f32s(part_maxima::AT.x);
+        let mut maxima = args.open::<f32>(part_maxima::AT.maxima);
+        for unit in args.units() {
+            let row = &x[unit / parts * vocab..][..vocab];
+            let first = unit % parts * part;
+            maxima.unit(unit, 1)[0] = math::max(&row[first..vocab.min(first + part)]);
+        }
+    }
+}
+
+impl Link for kind::PartMaxima {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: RowShape = request.params();
+        Ok(request.by_segment::<Self>(p.tokens, p.vocab, p.part as usize))
+    }
+}
+
+/// The parts of a row of logits.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    /// The row.
+    pub(super) y: &'a [f32],
+    /// The largest number of each part.
+    pub(super) maxima: &'a [f32],
+    /// Number of elements of each but the last.
+    pub(super) size: usize,
+}
+
+impl<'a> Parts<'a> {
+    /// Returns the largest number of the row, negative infinity if there is none.
+    #[inline(always)]
+    pub(super) fn peak(self) -> f32 {
+        math::max(self.maxima)
+    }
+
+    /// Returns the parts with numbers above negative infinity.
+    #[inline(always)]
+    pub(super) fn live(self) -> impl Iterator<Item = &'a [f32]> + Clone {
+        let parts = self.y.chunks(self.size).zip(self.maxima);
+        let live = parts.filter(|(_, max)| **max > f32::NEG_INFINITY);
+        live.map(|(y, _)| y)
+    }
+
+    /// Returns the parts with a number of at least `least`.
+    #[inline(always)]
+    pub(super) fn from(self, least: f32) -> impl Iterator<Item = &'a [f32]> + Clone {
+        let parts = self.y.chunks(self.size).zip(self.maxima);
+        parts.filter(move |(_, max)| **max >= least).map(|(y, _)| y)
+    }
 }
 
 /// A row and the sampling parameters of its sequence.
@@ -23,13 +92,69 @@ pub(crate) struct RowContext<'a> {
     pub(crate) sampler: &'a Sampler,
 }
 
-/// A sampler that filters a row of logits.
+/// A filter that removes the smallest logits.
+pub(crate) trait Threshold {
+    /// Scratch floats in addition to one row; `None` if it needs no scratch.
+    const SCRATCH: Option<usize>;
+
+    /// Returns the least logit that stays; `None` if all do.
+    fn least(context: RowContext<'_>, parts: Parts<'_>, scratch: &mut [f32]) -> Option<f32>;
+}
+
+/// Kernel that applies a threshold to the rows of operand 0, each with the sampler of its sequence.
+struct Thresholds<F>(PhantomData<F>);
+
+impl<F: Threshold> Kernel for Thresholds<F> {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let shape: RowShape = args.params();
+        let [vocab, size, parts] = [shape.vocab, shape.part, shape.parts].map(|n| n as usize);
+        let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
+        let mut y = args.open::<f32>(AT.y);
+        let mut maxima = args.open::<f32>(AT.maxima);
+        let mut scratch = F::SCRATCH.map(|_| args.open::<f32>(COUNT));
+        for t in args.units() {
+            let row = rows[t];
+            let sampler = &samplers[row.sequence as usize];
+            let scratch = scratch
+                .as_mut()
+                .map_or(&mut [][..], |scratch| scratch.whole());
+            let (y, maxima) = (y.unit(t, vocab), maxima.unit(t, parts));
+            let parts = Parts { y, maxima, size };
+            if let Some(least) = F::least(RowContext { row, sampler }, parts, scratch) {
+                keep_from(y, maxima, size, least);
+            }
+        }
+    }
+}
+
+/// Sets logits below `least` to -inf.
+#[inline(always)]
+fn keep_from(y: &mut [f32], maxima: &mut [f32], size: usize, least: f32) {
+    let live = y.chunks_mut(size).zip(maxima);
+    for (y, max) in live.filter(|(_, max)| **max > f32::NEG_INFINITY) {
+        if *max < least {
+            y.fill(f32::NEG_INFINITY);
+            *max = f32::NEG_INFINITY;
+        } else {
+            for y in y {
+                *y = if *y < least { f32::NEG_INFINITY } else { *y };
+            }
+        }
+    }
+}
+
+/// A sampler that changes logits in another way. Maxima of parts are those before it.
 pub(crate) trait Filter {
     /// Scratch floats in addition to one row; `None` if it needs no scratch.
     const SCRATCH: Option<usize>;
 
-    /// Sets rejected logits to -inf.
-    fn filter<S: Simd>(s: S, context: RowContext<'_>, y: &mut [f32], scratch: &mut [f32]);
+    /// Returns the change of a logit; `None` if there is none.
+    fn change(
+        context: RowContext<'_>,
+        parts: Parts<'_>,
+        scratch: &mut [f32],
+    ) -> Option<impl Fn(f32) -> f32 + use<Self>>;
 }
 
 /// Kernel that applies a filter to the rows of operand 0, each with the sampler of its sequence.
@@ -37,10 +162,11 @@ struct Filters<F>(PhantomData<F>);
 
 impl<F: Filter> Kernel for Filters<F> {
     #[inline(always)]
-    fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let RowShape { vocab, .. } = args.params();
-        let vocab = vocab as usize;
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        let shape: RowShape = args.params();
+        let [vocab, size, parts] = [shape.vocab, shape.part, shape.parts].map(|n| n as usize);
         let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
+        let maxima = args.f32s(AT.maxima);
         let mut y = args.open::<f32>(AT.y);
         let mut scratch = F::SCRATCH.map(|_| args.open::<f32>(COUNT));
         for t in args.units() {
@@ -49,41 +175,34 @@ impl<F: Filter> Kernel for Filters<F> {
             let scratch = scratch
                 .as_mut()
                 .map_or(&mut [][..], |scratch| scratch.whole());
-            F::filter(s, RowContext { row, sampler }, y.unit(t, vocab), scratch);
+            let (y, maxima) = (y.unit(t, vocab), &maxima[t * parts..][..parts]);
+            let parts = Parts { y, maxima, size };
+            if let Some(change) = F::change(RowContext { row, sampler }, parts, scratch) {
+                let live = y.chunks_mut(size).zip(maxima);
+                for (y, _) in live.filter(|(_, max)| **max > f32::NEG_INFINITY) {
+                    y.iter_mut().for_each(|y| *y = change(*y));
+                }
+            }
         }
     }
 }
 
-pub(crate) fn link<F: Filter>(request: &Request<'_>) -> Launch {
-    let RowShape { tokens, vocab } = request.params();
-    let scratch = F::SCRATCH.map_or(0, |more| more + vocab as usize);
+/// Returns the launch of a threshold.
+pub(super) fn threshold<F: Threshold>(request: &Request<'_>) -> Launch {
+    launch::<Thresholds<F>>(request, F::SCRATCH)
+}
+
+/// Returns the launch of a filter.
+pub(super) fn filter<F: Filter>(request: &Request<'_>) -> Launch {
+    launch::<Filters<F>>(request, F::SCRATCH)
+}
+
+fn launch<K: Kernel>(request: &Request<'_>, scratch: Option<usize>) -> Launch {
+    let RowShape { tokens, vocab, .. } = request.params();
+    let scratch = scratch.map_or(0, |more| more + vocab as usize);
     Launch {
         scratch: scratch * size_of::<f32>(),
-        ..request.by_row::<Filters<F>>(tokens, vocab)
-    }
-}
-
-/// Sets logits below the threshold to -inf.
-#[inline(always)]
-pub(super) fn mask_below(y: &mut [f32], threshold: f32) {
-    for y in y {
-        *y = if *y < threshold {
-            f32::NEG_INFINITY
-        } else {
-            *y
-        };
-    }
-}
-
-/// Sets logits above the threshold to -inf.
-#[inline(always)]
-pub(super) fn mask_above(y: &mut [f32], threshold: f32) {
-    for y in y {
-        *y = if *y > threshold {
-            f32::NEG_INFINITY
-        } else {
-            *y
-        };
+        ..request.by_row::<K>(tokens, vocab)
     }
 }
 
@@ -107,9 +226,17 @@ impl<R: Fn(f32) -> f32, W: Fn(f32) -> f32> Ranking<R, W> {
     /// weight. Weights are first summed per bin; only the bin in which the sum reaches the share is
     /// sorted.
     #[inline(always)]
-    pub fn cutoff(&self, y: &[f32], share: f32, scratch: &mut [f32]) -> Option<f32> {
+    pub fn cutoff<'a>(
+        &self,
+        parts: impl Iterator<Item = &'a [f32]> + Clone,
+        share: f32,
+        scratch: &mut [f32],
+    ) -> Option<f32> {
         let (bins, members) = scratch.split_at_mut(BINS);
-        let numbers = || y.iter().copied().filter(|y| *y > f32::NEG_INFINITY);
+        let numbers = || {
+            let numbers = parts.clone().flatten().copied();
+            numbers.filter(|y| *y > f32::NEG_INFINITY)
+        };
         bins.fill(0.0);
         for y in numbers() {
             bins[bin(self.best - (self.rank)(y))] += (self.weight)(y);

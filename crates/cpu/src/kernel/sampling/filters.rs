@@ -1,80 +1,69 @@
 //! Samplers that process whole rows of logits.
 
 use super::filter;
-use super::filter::{BINS, Filter, Ranking, RowContext, by_size, mask_above, mask_below};
+use super::filter::{BINS, Filter, Parts, Ranking, RowContext, Threshold, by_size};
 use super::softmax::{Softmax, sum};
 use crate::kernel::{Launch, Link, Request};
-use crate::simd::{Simd, math};
+use crate::simd::math;
 use std::f32::consts::LN_2;
 use tabla_core::error::Result;
 use tabla_core::exec::philox::{chance, philox};
 use tabla_core::op::kind;
 
 macro_rules! links {
-    ($($op:ident),+) => { $(
+    ($frame:ident: $($op:ident),+) => { $(
         impl Link for kind::$op {
             fn link(request: &Request<'_>) -> Result<Launch> {
-                Ok(filter::link::<Self>(request))
+                Ok(filter::$frame::<Self>(request))
             }
         }
     )+ };
 }
-links!(
-    TopNSigma,
-    TopK,
-    Typical,
-    TopP,
-    MinP,
-    Xtc,
-    DynamicTemper,
-    Mirostat
-);
+links!(threshold: TopNSigma, TopK, TopP, MinP, Mirostat);
+links!(filter: Typical, Xtc, DynamicTemper);
 
 /// `y[t, i] = -inf` where `y[t, i] < max(y[t, :]) - top_n_sigma * sigma(y[t, :])`
-impl Filter for kind::TopNSigma {
+impl Threshold for kind::TopNSigma {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(
-        _: S,
+    fn least(
         RowContext { sampler, .. }: RowContext<'_>,
-        y: &mut [f32],
+        parts: Parts<'_>,
         _: &mut [f32],
-    ) {
+    ) -> Option<f32> {
         let n = sampler.top_n_sigma;
-        if n > 0.0 {
-            mask_below(y, math::max(y) - n * sigma(y));
-        }
+        (n > 0.0).then(|| parts.peak() - n * sigma(parts.live()))
     }
 }
 
 /// Standard deviation of the numbers above -inf.
 #[inline(always)]
-pub fn sigma(y: &[f32]) -> f32 {
+pub fn sigma<'a>(parts: impl Iterator<Item = &'a [f32]> + Clone) -> f32 {
     let over = |y: f32, of: f32| if y > f32::NEG_INFINITY { of } else { 0.0 };
-    let count = sum(y, |y| over(y, 1.0));
-    let mean = sum(y, |y| over(y, y)) / count;
-    (sum(y, |y| over(y, (y - mean) * (y - mean))) / count).sqrt()
+    let count = sum(parts.clone(), |y| over(y, 1.0));
+    let mean = sum(parts.clone(), |y| over(y, y)) / count;
+    (sum(parts, |y| over(y, (y - mean) * (y - mean))) / count).sqrt()
 }
 
 /// `y[t, i] = -inf` except for the `top_k` largest; ties with the last one are kept
-impl Filter for kind::TopK {
+impl Threshold for kind::TopK {
     const SCRATCH: Option<usize> = Some(0);
 
     #[inline(always)]
-    fn filter<S: Simd>(
-        _: S,
+    fn least(
         RowContext { sampler, .. }: RowContext<'_>,
-        y: &mut [f32],
+        parts: Parts<'_>,
         scratch: &mut [f32],
-    ) {
+    ) -> Option<f32> {
         let k = sampler.top_k as usize;
-        if k == 0 || k >= y.len() {
-            return;
+        if k == 0 || k >= parts.y.len() {
+            return None;
         }
-        if let Some(threshold) = threshold(y, k, scratch) {
-            mask_below(y, threshold);
-        }
+        let maxima = &mut scratch[..parts.maxima.len()];
+        maxima.copy_from_slice(parts.maxima);
+        let bound = kth(maxima, k).unwrap_or(f32::NEG_INFINITY);
+        kth_from(bound, parts.from(bound), k, scratch)
     }
 }
 
@@ -85,18 +74,29 @@ impl Filter for kind::TopK {
 #[inline(always)]
 pub fn threshold(y: &[f32], k: usize, scratch: &mut [f32]) -> Option<f32> {
     let chunk_len = (y.len() / (8 * k)).clamp(1, 256);
-    let chunks = y.len().div_ceil(chunk_len);
-    for (max, y) in scratch.iter_mut().zip(y.chunks(chunk_len)) {
+    let chunks = y.chunks(chunk_len);
+    let count = chunks.len();
+    for (max, y) in scratch.iter_mut().zip(chunks.clone()) {
         *max = math::max(y);
     }
-    let bound = kth(&mut scratch[..chunks], k)?;
+    let bound = kth(&mut scratch[..count], k)?;
+    let chunks = chunks.filter(|y| math::max(y) >= bound);
+    kth_from(bound, chunks, k, scratch)
+}
+
+/// Returns the `k`-th largest of the numbers of `parts` from a bound on.
+#[inline(always)]
+fn kth_from<'a>(
+    bound: f32,
+    parts: impl Iterator<Item = &'a [f32]>,
+    k: usize,
+    scratch: &mut [f32],
+) -> Option<f32> {
     let mut count = 0;
-    for y in y.chunks(chunk_len) {
-        if math::max(y) >= bound {
-            for y in y.iter().filter(|y| **y >= bound) {
-                scratch[count] = *y;
-                count += 1;
-            }
+    for y in parts {
+        for y in y.iter().filter(|y| **y >= bound) {
+            scratch[count] = *y;
+            count += 1;
         }
     }
     kth(&mut scratch[..count], k)
@@ -116,76 +116,64 @@ impl Filter for kind::Typical {
     const SCRATCH: Option<usize> = Some(BINS);
 
     #[inline(always)]
-    fn filter<S: Simd>(
-        _: S,
+    fn change(
         RowContext { sampler, .. }: RowContext<'_>,
-        y: &mut [f32],
+        parts: Parts<'_>,
         scratch: &mut [f32],
-    ) {
+    ) -> Option<impl Fn(f32) -> f32 + use<>> {
         if sampler.typical_p >= 1.0 {
-            return;
+            return None;
         }
-        let Some(softmax) = Softmax::of(y) else {
-            return;
-        };
+        let softmax = Softmax::of_parts(parts.peak(), parts.live())?;
         // Distance from the peak of a token with typical probability.
-        let typical = softmax.entropy(y) - math::ln(softmax.total);
+        let typical = softmax.entropy(parts.live()) - math::ln(softmax.total);
+        let rank = move |y: f32| -((softmax.peak - y) - typical).abs();
         let ranking = Ranking {
             best: 0.0,
-            rank: |y: f32| -((softmax.peak - y) - typical).abs(),
+            rank,
             weight: |y| softmax.weight(y),
         };
-        if let Some(least) = ranking.cutoff(y, sampler.typical_p, scratch) {
-            for y in y {
-                *y = if (ranking.rank)(*y) < least {
-                    f32::NEG_INFINITY
-                } else {
-                    *y
-                };
+        let least = ranking.cutoff(parts.live(), sampler.typical_p, scratch)?;
+        Some(move |y| {
+            if rank(y) < least {
+                f32::NEG_INFINITY
+            } else {
+                y
             }
-        }
+        })
     }
 }
 
 /// `y[t, i] = -inf` outside the smallest set of the largest logits whose probabilities sum to
 /// `top_p`
-impl Filter for kind::TopP {
+impl Threshold for kind::TopP {
     const SCRATCH: Option<usize> = Some(BINS);
 
     #[inline(always)]
-    fn filter<S: Simd>(
-        _: S,
+    fn least(
         RowContext { sampler, .. }: RowContext<'_>,
-        y: &mut [f32],
+        parts: Parts<'_>,
         scratch: &mut [f32],
-    ) {
-        if sampler.top_p >= 1.0 {
-            return;
+    ) -> Option<f32> {
+        let peak = parts.peak();
+        if sampler.top_p >= 1.0 || !peak.is_finite() {
+            return None;
         }
-        let max = math::max(y);
-        if !max.is_finite() {
-            return;
-        }
-        if let Some(threshold) = by_size(max).cutoff(y, sampler.top_p, scratch) {
-            mask_below(y, threshold);
-        }
+        by_size(peak).cutoff(parts.live(), sampler.top_p, scratch)
     }
 }
 
 /// `y[t, i] = -inf` where `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
-impl Filter for kind::MinP {
+impl Threshold for kind::MinP {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(
-        _: S,
+    fn least(
         RowContext { sampler, .. }: RowContext<'_>,
-        y: &mut [f32],
+        parts: Parts<'_>,
         _: &mut [f32],
-    ) {
-        if sampler.min_p > 0.0 {
-            mask_below(y, math::max(y) + math::ln(sampler.min_p));
-        }
+    ) -> Option<f32> {
+        (sampler.min_p > 0.0).then(|| parts.peak() + math::ln(sampler.min_p))
     }
 }
 
@@ -195,24 +183,22 @@ impl Filter for kind::Xtc {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(
-        _: S,
+    fn change(
         RowContext { row, sampler }: RowContext<'_>,
-        y: &mut [f32],
+        parts: Parts<'_>,
         _: &mut [f32],
-    ) {
+    ) -> Option<impl Fn(f32) -> f32 + use<>> {
         let key = [sampler.seed_lo, sampler.seed_hi];
         let [word, ..] = philox(key, [0, row.position.wrapping_add(1), 1, 0]);
         if chance(word) >= sampler.xtc_probability {
-            return;
+            return None;
         }
-        let Some(softmax) = Softmax::of(y) else {
-            return;
-        };
+        let softmax = Softmax::of_parts(parts.peak(), parts.live())?;
         let least_weight = sampler.xtc_threshold * softmax.total;
-        let top = y.iter().copied().filter(|y| *y <= softmax.peak);
-        let top = top.filter(|y| softmax.weight(*y) >= least_weight);
-        mask_above(y, top.fold(f32::INFINITY, f32::min));
+        let numbers = parts.live().flatten().copied();
+        let top = numbers.filter(|y| *y <= softmax.peak && softmax.weight(*y) >= least_weight);
+        let last = top.fold(f32::INFINITY, f32::min);
+        Some(move |y| if y > last { f32::NEG_INFINITY } else { y })
     }
 }
 
@@ -221,32 +207,27 @@ impl Filter for kind::DynamicTemper {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(
-        _: S,
+    fn change(
         RowContext { sampler, .. }: RowContext<'_>,
-        y: &mut [f32],
+        parts: Parts<'_>,
         _: &mut [f32],
-    ) {
+    ) -> Option<impl Fn(f32) -> f32 + use<>> {
         let (middle, range) = (sampler.temperature, sampler.dynatemp_range);
         if middle <= 0.0 || range <= 0.0 {
-            return;
+            return None;
         }
         let some = |y: f32| if y > f32::NEG_INFINITY { 1.0 } else { 0.0 };
-        let count = sum(y, some);
+        let count = sum(parts.live(), some);
         // With one candidate, the temperature has no effect.
         if count <= 1.0 {
-            return;
+            return None;
         }
-        let Some(softmax) = Softmax::of(y) else {
-            return;
-        };
-        let part = (softmax.entropy(y) / math::ln(count)).clamp(1e-30, 1.0);
+        let softmax = Softmax::of_parts(parts.peak(), parts.live())?;
+        let part = (softmax.entropy(parts.live()) / math::ln(count)).clamp(1e-30, 1.0);
         let low = (middle - range).max(0.0);
         let power = math::exp(sampler.dynatemp_exponent * math::ln(part));
         let temperature = (low + (middle + range - low) * power).max(COLDEST);
-        for y in y {
-            *y /= temperature;
-        }
+        Some(move |y| y / temperature)
     }
 }
 
@@ -254,22 +235,20 @@ impl Filter for kind::DynamicTemper {
 const COLDEST: f32 = 1e-20;
 
 /// `y[t, i] = -inf` where `-log2(softmax(y[t, :])[i]) > mu`, except for the largest
-impl Filter for kind::Mirostat {
+impl Threshold for kind::Mirostat {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
-    fn filter<S: Simd>(
-        _: S,
+    fn least(
         RowContext { sampler, .. }: RowContext<'_>,
-        y: &mut [f32],
+        parts: Parts<'_>,
         _: &mut [f32],
-    ) {
+    ) -> Option<f32> {
         if sampler.mirostat_tau <= 0.0 {
-            return;
+            return None;
         }
-        if let Some(softmax) = Softmax::of(y) {
-            let least = softmax.log_sum() - sampler.mirostat_mu * LN_2;
-            mask_below(y, softmax.peak.min(least));
-        }
+        let softmax = Softmax::of_parts(parts.peak(), parts.live())?;
+        let least = softmax.log_sum() - sampler.mirostat_mu * LN_2;
+        Some(softmax.peak.min(least))
     }
 }

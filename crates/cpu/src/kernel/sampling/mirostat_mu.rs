@@ -1,5 +1,6 @@
 //! `mu[sequence[t]] -= eta * (-log2(softmax(x[t, :])[ids[t]]) - tau)`
 
+use super::filter::Parts;
 use super::softmax::Softmax;
 use crate::kernel::{Launch, Link, Request};
 use crate::memory::Args;
@@ -20,14 +21,18 @@ impl Kernel for kind::MirostatMu {
         let (rows, live) = (args.rows(AT.state), args.active_rows());
         let mut samplers = args.open::<Sampler>(AT.samplers);
         let samplers = samplers.whole();
-        let picked = x.chunks_exact(p.vocab as usize).zip(ids).zip(rows);
-        for ((x, id), row) in picked.take(live) {
+        let maxima = args.f32s(AT.maxima).chunks_exact(p.parts as usize);
+        let picked = x.chunks_exact(p.vocab as usize).zip(maxima).zip(ids);
+        for (((y, maxima), id), row) in picked.zip(rows).take(live) {
             let sampler = &mut samplers[row.sequence as usize];
             if sampler.mirostat_tau <= 0.0 {
                 continue;
             }
+            let size = p.part as usize;
+            let parts = Parts { y, maxima, size };
             // A row without a finite maximum has no token.
-            if let (Some(softmax), Some(x)) = (Softmax::of(x), x.get(*id as usize)) {
+            let softmax = Softmax::of_parts(parts.peak(), parts.live());
+            if let (Some(softmax), Some(x)) = (softmax, y.get(*id as usize)) {
                 let surprise = (softmax.log_sum() - x) / LN_2;
                 let error = surprise - sampler.mirostat_tau;
                 sampler.mirostat_mu -= sampler.mirostat_eta * error;

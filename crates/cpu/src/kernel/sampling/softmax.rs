@@ -17,11 +17,17 @@ impl Softmax {
     /// Softmax of a row; `None` if the largest logit is infinite or all are NaN.
     #[inline(always)]
     pub fn of(y: &[f32]) -> Option<Self> {
-        let peak = math::max(y);
+        // A single sum over a long row would round small terms away.
+        Self::of_parts(math::max(y), y.chunks(1024))
+    }
+
+    /// Softmax of a row in parts with this largest logit; `None` if it is infinite.
+    #[inline(always)]
+    pub fn of_parts<'a>(peak: f32, parts: impl Iterator<Item = &'a [f32]>) -> Option<Self> {
         if !peak.is_finite() {
             return None;
         }
-        let total = sum(y, |y| math::exp(-distance(y, peak)));
+        let total = sum(parts, |y| math::exp(-distance(y, peak)));
         Some(Self { peak, total })
     }
 
@@ -33,8 +39,8 @@ impl Softmax {
 
     /// Entropy of the distribution of the row.
     #[inline(always)]
-    pub fn entropy(self, y: &[f32]) -> f32 {
-        let distances = sum(y, |y| self.weight(y) * distance(y, self.peak));
+    pub fn entropy<'a>(self, parts: impl Iterator<Item = &'a [f32]>) -> f32 {
+        let distances = sum(parts, |y| self.weight(y) * distance(y, self.peak));
         math::ln(self.total) + distances / self.total
     }
 
@@ -45,11 +51,10 @@ impl Softmax {
     }
 }
 
-/// Sum of `f` over a row, in chunks: a single sum over a long row would round small terms away.
+/// Sum of `f` over the parts of a row.
 #[inline(always)]
-pub(crate) fn sum(y: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-    const CHUNK: usize = 1024;
-    y.chunks(CHUNK).map(|y| math::sum(y, &f)).sum()
+pub(crate) fn sum<'a>(parts: impl Iterator<Item = &'a [f32]>, f: impl Fn(f32) -> f32) -> f32 {
+    parts.map(|y| math::sum(y, &f)).sum()
 }
 
 #[inline(always)]
