@@ -8,7 +8,7 @@
 #import lane
 #import parts_of_tile
 #import w_tile
-#import x4
+#import x8
 
 // Subgroups of 32 lanes have a part each.
 const WG = 32u * PARTS;
@@ -16,39 +16,32 @@ const UNITS = 4u * SIDE * PARTS_OF_ROWS;
 const TOKENS = 2u * SIDE * (PARTS / PARTS_OF_ROWS);
 
 // One block of the tokens of x.
-var<workgroup> x_tile: array<vec4<f16>, PITCH * TOKENS>;
+var<workgroup> x_tile: array<array<Octet, PITCH>, TOKENS>;
 // A fragment of each subgroup, token by token. Subgroups have at least SIDE SIDE / 8 lanes.
 var<workgroup> y_tile: array<vec4<f32>, 2u * WG>;
 
 // Distance of the tokens that a lane loads.
-const STEP = TOKENS / 8u;
+const STEP = TOKENS / 4u;
 
-// Columns of the block of a token. Tokens after the last repeat it; their results are not written.
-fn x4_of(token: u32, live: u32, at: u32) -> vec4<f16> {
-    return x4(min(token, live - 1u), at);
+// First octets of the tokens that a lane loads. Tokens after the last repeat it; their results are not written.
+fn x_rows(token: u32, live: u32, lane: u32) -> vec4<u32> {
+    let tokens = vec4(token + lane / 4u) + STEP * vec4(0u, 1u, 2u, 3u);
+    return x_pitch() * min(tokens, vec4(live - 1u));
 }
 
-// Loads x; eight lanes read the block of a token, each lane those of eight tokens, before it stores them.
-fn fetch_x(token: u32, live: u32, i: u32, lane: u32) {
-    let t = token + lane / 8u;
-    let at = 8u * i + lane % 8u;
-    let v0 = x4_of(t, live, at);
-    let v1 = x4_of(t + STEP, live, at);
-    let v2 = x4_of(t + 2u * STEP, live, at);
-    let v3 = x4_of(t + 3u * STEP, live, at);
-    let v4 = x4_of(t + 4u * STEP, live, at);
-    let v5 = x4_of(t + 5u * STEP, live, at);
-    let v6 = x4_of(t + 6u * STEP, live, at);
-    let v7 = x4_of(t + 7u * STEP, live, at);
-    let to = PITCH * (lane / 8u) + lane % 8u;
-    x_tile[to] = v0;
-    x_tile[to + PITCH * STEP] = v1;
-    x_tile[to + 2u * PITCH * STEP] = v2;
-    x_tile[to + 3u * PITCH * STEP] = v3;
-    x_tile[to + 4u * PITCH * STEP] = v4;
-    x_tile[to + 5u * PITCH * STEP] = v5;
-    x_tile[to + 6u * PITCH * STEP] = v6;
-    x_tile[to + 7u * PITCH * STEP] = v7;
+// Loads x; four lanes read the block of a token, each lane those of four tokens, before it stores them.
+fn fetch_x(rows: vec4<u32>, i: u32, lane: u32) {
+    let column = lane % 4u;
+    let at = 4u * i + column;
+    let v0 = x8(rows.x + at);
+    let v1 = x8(rows.y + at);
+    let v2 = x8(rows.z + at);
+    let v3 = x8(rows.w + at);
+    let token = lane / 4u;
+    x_tile[token][column] = v0;
+    x_tile[token + STEP][column] = v1;
+    x_tile[token + 2u * STEP][column] = v2;
+    x_tile[token + 3u * STEP][column] = v3;
 }
 
 // A tile: its first row and token, whether all of it is within y, and the number of tokens.
@@ -97,28 +90,32 @@ fn multiply(tile: Tile, part: u32, lane: Lane) {
     var c21 = FragmentY();
     var c30 = FragmentY();
     var c31 = FragmentY();
+    // Rows after the last repeat it, as tokens do.
+    let w_row = min(tile.row + lane.index, params.rows - 1u);
+    let x_lane = lane.index - (WG - TOKENS);
+    let rows = x_rows(tile.token, tile.live, x_lane);
     for (var i = 0u; i < blocks(); i++) {
         workgroupBarrier();
         if (lane.index < UNITS) {
-            fetch_w(tile.row + lane.index, i, lane.index);
+            fetch_w(w_row, i, lane.index);
         }
         if (lane.index >= WG - TOKENS) {
-            fetch_x(tile.token, tile.live, i, lane.index - (WG - TOKENS));
+            fetch_x(rows, i, x_lane);
         }
         workgroupBarrier();
-        for (var k = 0u; k < 8u; k += SIDE / 4u) {
-            let b0 = coopLoad<FragmentX>(&x_tile[PITCH * t + k], PITCH);
-            let b1 = coopLoad<FragmentX>(&x_tile[PITCH * (t + SIDE) + k], PITCH);
-            let a0 = coopLoadT<FragmentW>(&w_tile[PITCH * r + k], PITCH);
+        for (var k = 0u; k < 4u; k += SIDE / 8u) {
+            let b0 = coopLoad<FragmentX>(&x_tile[t][k][0], 2u * PITCH);
+            let b1 = coopLoad<FragmentX>(&x_tile[t + SIDE][k][0], 2u * PITCH);
+            let a0 = coopLoadT<FragmentW>(&w_tile[r][k][0], 2u * PITCH);
             c00 = coopMultiplyAdd(a0, b0, c00);
             c01 = coopMultiplyAdd(a0, b1, c01);
-            let a1 = coopLoadT<FragmentW>(&w_tile[PITCH * (r + SIDE) + k], PITCH);
+            let a1 = coopLoadT<FragmentW>(&w_tile[r + SIDE][k][0], 2u * PITCH);
             c10 = coopMultiplyAdd(a1, b0, c10);
             c11 = coopMultiplyAdd(a1, b1, c11);
-            let a2 = coopLoadT<FragmentW>(&w_tile[PITCH * (r + 2u * SIDE) + k], PITCH);
+            let a2 = coopLoadT<FragmentW>(&w_tile[r + 2u * SIDE][k][0], 2u * PITCH);
             c20 = coopMultiplyAdd(a2, b0, c20);
             c21 = coopMultiplyAdd(a2, b1, c21);
-            let a3 = coopLoadT<FragmentW>(&w_tile[PITCH * (r + 3u * SIDE) + k], PITCH);
+            let a3 = coopLoadT<FragmentW>(&w_tile[r + 3u * SIDE][k][0], 2u * PITCH);
             c30 = coopMultiplyAdd(a3, b0, c30);
             c31 = coopMultiplyAdd(a3, b1, c31);
         }

@@ -114,9 +114,16 @@ fn element_type<'a>(text: &'a str, array: &str) -> &'a str {
     declared.unwrap_or_else(|| panic!("no array {array}"))
 }
 
-/// Returns element `minor` after element `major` of an array of vectors of four or of numbers.
+/// Returns element `minor` after element `major` of an array of rows of octets, of vectors of four or of numbers.
 fn element(text: &str, array: &str) -> String {
-    match element_type(text, array).starts_with("vec4<") {
+    let element = element_type(text, array);
+    if element.starts_with("array<Octet, PITCH>") {
+        let vector = "(major + minor / 4u)";
+        return format!(
+            "{array}[{vector} / (2u * PITCH)][{vector} / 2u % PITCH][{vector} % 2u][minor % 4u]"
+        );
+    }
+    match element.starts_with("vec4<") {
         true => format!("{array}[major + minor / 4u][minor % 4u]"),
         false => format!("{array}[major + minor]"),
     }
@@ -179,6 +186,11 @@ impl Call {
         let (array, index) = place
             .and_then(|place| place.split_once('['))
             .expect("an element of an array");
+        let index = match index.split("][").collect::<Vec<_>>()[..] {
+            // A vector of an octet of a row.
+            [row, octet, vector] => format!("2u * (PITCH * ({row}) + ({octet})) + {vector}"),
+            _ => index.to_string(),
+        };
         let known = arrays.iter().position(|known| known == array);
         let id = known.unwrap_or_else(|| {
             arrays.push(array.to_string());
