@@ -37,8 +37,34 @@ pub struct Iteration {
     pub all: Work,
 }
 
-/// Finds the loops. Back edges go to earlier blocks, because ACO orders blocks in that way.
+/// Returns the position of each block in an order in which all but back edges go to later blocks: the reverse
+/// postorder. ACO may store the first block of a loop after others of it.
+fn positions(blocks: &[Block]) -> Vec<usize> {
+    let mut positions = vec![usize::MAX; blocks.len()];
+    let mut is_visited = vec![false; blocks.len()];
+    let mut next_position = blocks.len();
+    // Blocks with the number of their successors that were visited.
+    let mut path = Vec::new();
+    for start in 0..blocks.len() {
+        path.push((start, 0));
+        while let Some((at, done)) = path.pop() {
+            if done == 0 && std::mem::replace(&mut is_visited[at], true) {
+                continue;
+            }
+            if let Some(next) = blocks[at].successors.get(done) {
+                path.extend([(at, done + 1), (*next, 0)]);
+            } else {
+                next_position -= 1;
+                positions[at] = next_position;
+            }
+        }
+    }
+    positions
+}
+
+/// Finds the loops: an edge that goes back in [`positions`] ends one.
 pub fn loops(blocks: &[Block]) -> Vec<Loop> {
+    let positions = positions(blocks);
     let mut predecessors = vec![Vec::new(); blocks.len()];
     for (at, block) in blocks.iter().enumerate() {
         block
@@ -48,7 +74,8 @@ pub fn loops(blocks: &[Block]) -> Vec<Loop> {
     }
     let mut loops: Vec<Loop> = Vec::new();
     for header in 0..blocks.len() {
-        let latches = predecessors[header].iter().filter(|from| **from >= header);
+        let goes_back = |from: &&usize| positions[**from] >= positions[header];
+        let latches = predecessors[header].iter().filter(goes_back);
         let mut waiting: Vec<usize> = latches.copied().collect();
         if waiting.is_empty() {
             continue;
@@ -118,11 +145,19 @@ pub fn iteration(blocks: &[Block], loops: &[Loop], of: &Loop, aim: Aim) -> Itera
         let at_inner = inner.iter().find(|(l, _)| l.body.contains(&at));
         at_inner.map_or(at, |(l, _)| l.header)
     };
+    let positions = positions(blocks);
+    let mut nodes: Vec<usize> = of
+        .body
+        .iter()
+        .copied()
+        .filter(|at| node(*at) == *at)
+        .collect();
+    nodes.sort_by_key(|at| positions[*at]);
     let mut all = Work::default();
     // The best path from the header to the end of a node.
     let mut best: Vec<Option<Work>> = vec![None; blocks.len()];
     let mut end: Option<Work> = None;
-    for &at in of.body.iter().filter(|at| node(**at) == **at) {
+    for at in nodes {
         let of_inner = inner.iter().find(|(l, _)| l.header == at);
         let block = blocks[at].work;
         let own = of_inner.map_or(
@@ -144,7 +179,7 @@ pub fn iteration(blocks: &[Block], loops: &[Loop], of: &Loop, aim: Aim) -> Itera
         for next in members.iter().flat_map(|m| likely(blocks, *m, &of.body)) {
             if next == of.header {
                 keep(&mut end, done, aim);
-            } else if of.body.contains(&next) && node(next) > at {
+            } else if of.body.contains(&next) && node(next) != at {
                 keep(&mut best[node(next)], done, aim);
             }
         }
@@ -376,6 +411,30 @@ BB4:
         assert_eq!(path.multiply_adds(32.0), (Rate::Matrix, 4096.0));
         assert_eq!(path.float_adds, 1.0);
         assert_eq!(path.valu_cycles, 2.0 + 32.0);
+    }
+
+    #[test]
+    fn iteration_of_a_loop_whose_first_block_is_stored_last_is_whole() {
+        let text = "
+BB0:
+	s_load_dwordx4 s[12:15], s[2:3], null
+	s_branch BB2
+BB1:
+	v_mul_f32_e32 v1, v4, v2
+	s_cbranch_scc1 BB3
+BB2:
+	buffer_load_dword v4, v1, s[12:15], 0 offen
+	s_branch BB1
+BB3:
+	s_endpgm
+";
+        let blocks = parse(text, WAVE64).expect("valid code");
+        let loops = loops(&blocks);
+        assert_eq!(loops.len(), 1);
+        assert_eq!((loops[0].header, loops[0].body.len()), (2, 2));
+        let Iteration { path, all } = iteration(&blocks, &loops, &loops[0], Aim::Weights);
+        assert_eq!((path.count(Class::Valu), path.weight_loads), (1.0, 1.0));
+        assert_eq!(path, all);
     }
 
     #[test]
