@@ -3,7 +3,7 @@
 // W: [rows, cols] in any storage type, bound by lib/quant, `rows / experts` rows per expert.
 // x: [tokens, cols] f32, or [tokens, k, cols] if `per_expert` is 1.  ids: [tokens, k].
 // y: [tokens, k, rows / experts] f32, zeros for an expert id out of range; if W is a part of all
-// experts, starting at expert `first`, only the first part writes them.  One workgroup per four
+// experts, starting at expert `first`, only the first part writes them.  One workgroup per two
 // rows of an expert and token.
 
 #import grid
@@ -11,7 +11,7 @@
 #import mat_vec
 
 const WG = 64u;
-const UNITS = 4u;
+const UNITS = 2u;
 
 struct Params { tokens: u32, rows: u32, cols: u32, experts: u32, k: u32, per_expert: u32, first: u32 }
 

@@ -1,7 +1,7 @@
 // y[r] += W[r, :] . x, one token
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  x: [cols] f32.  y: f32, from element
-// `first`.  One workgroup per four rows.
+// `first`.  One workgroup per two rows.
 
 #import gemv
 

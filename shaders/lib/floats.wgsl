@@ -1,4 +1,5 @@
-// Products of float weights.
+// Products of float weights. Each type defines Weights, a block of W before it is converted to f32,
+// `weights(row, i)`, and `numbers_of(weights)`.
 
 #import blocks
 #import numbers
@@ -10,9 +11,12 @@ fn x_of(v: Numbers) -> X {
     return v;
 }
 
-// Product of block `i` of a row and x.
-fn product(row: u32, i: u32, x: X) -> f32 {
-    let v = numbers(row, i);
+fn numbers(row: u32, i: u32) -> Numbers {
+    return numbers_of(weights(row, i));
+}
+
+fn product(w: Weights, x: X) -> f32 {
+    let v = numbers_of(w);
     var lo = dot_add(0.0, v[0], x[0]);
     lo = dot_add(lo, v[1], x[1]);
     lo = dot_add(lo, v[2], x[2]);

@@ -1,4 +1,4 @@
-// Product of W and one token, by workgroups of four rows.
+// Product of W and one token, by workgroups of two rows.
 //
 // The kernel defines `rows` and `first` of its Params, `x4` of mat_vec, and `put(at, sum)`, which stores
 // the result of element `at` of y.
@@ -8,7 +8,7 @@
 #import mat_vec
 
 const WG = 64u;
-const UNITS = 4u;
+const UNITS = 2u;
 
 @compute @workgroup_size(WG)
 fn main(

@@ -26,9 +26,14 @@ fn bytes_add(sum: f32, bytes: u32, x: vec4<f32>) -> f32 {
     return dot_add(sum, vec4<f32>(unpack4xI8(bytes)), x);
 }
 
-// Product of block `i` of a row and x.
-fn product(row: u32, i: u32, x: X) -> f32 {
-    let s = block(row, i);
+// A block of W.
+alias Weights = Block;
+
+fn weights(row: u32, i: u32) -> Weights {
+    return block(row, i);
+}
+
+fn product(s: Weights, x: X) -> f32 {
     var lo = bytes_add(0.0, s.lo.x, x.v[0]);
     lo = bytes_add(lo, s.lo.y, x.v[1]);
     lo = bytes_add(lo, s.lo.z, x.v[2]);

@@ -13,7 +13,7 @@ struct FourRows {
 
 fn rows_product(w: FourRows, row: u32, i: u32) -> vec4<f32> {
     let x = x_block(row, i);
-    return vec4(block_product(w.a, x), block_product(w.b, x), block_product(w.c, x), block_product(w.d, x));
+    return vec4(product(w.a, x), product(w.b, x), product(w.c, x), product(w.d, x));
 }
 
 // Stores the results of a token; `own` are a lane's parts.

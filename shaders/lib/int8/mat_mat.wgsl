@@ -58,10 +58,10 @@ fn row_product(at: u32, x: Tokens) -> vec4<f32> {
     let line = w_line[at];
     let w = Block(w_lo[at], w_hi[at], line.xy, line.zw);
     return vec4(
-        block_product(w, x.a),
-        block_product(w, x.b),
-        block_product(w, x.c),
-        block_product(w, x.d),
+        product(w, x.a),
+        product(w, x.b),
+        product(w, x.c),
+        product(w, x.d),
     );
 }
 

@@ -12,15 +12,17 @@ fn dot16(a: vec4<u32>, b: vec4<u32>) -> f32 {
         + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w));
 }
 
-fn block_product(w: Block, x: X) -> f32 {
+// A block of W.
+alias Weights = Block;
+
+fn weights(row: u32, i: u32) -> Weights {
+    return block(row, i);
+}
+
+fn product(w: Weights, x: X) -> f32 {
     let scaled = x.line.x * fma(w.scale.y, dot16(w.hi, x.hi), w.scale.x * dot16(w.lo, x.lo));
     if (MINIMA) {
         return fma(w.min.y, x.line.z, fma(w.min.x, x.line.y, scaled));
     }
     return scaled;
-}
-
-// Product of block `i` of a row and x.
-fn product(row: u32, i: u32, x: X) -> f32 {
-    return block_product(block(row, i), x);
 }

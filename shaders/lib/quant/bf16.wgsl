@@ -10,12 +10,21 @@ fn widened(v: vec2<u32>) -> vec4<f32> {
     return vec4(even.x, odd.x, even.y, odd.y);
 }
 
-fn numbers(row: u32, i: u32) -> Numbers {
-    let at = 4u * row * blocks() + i;
-    let a = w[at];
-    let b = w[at + blocks()];
-    let c = w[at + 2u * blocks()];
-    let d = w[at + 3u * blocks()];
+// Index of the first vector of a block. Products load the blocks of two rows one after the other: as numbers,
+// both fill too many registers.
+struct Weights {
+    at: u32,
+}
+
+fn weights(row: u32, i: u32) -> Weights {
+    return Weights(4u * row * blocks() + i);
+}
+
+fn numbers_of(v: Weights) -> Numbers {
+    let a = w[v.at];
+    let b = w[v.at + blocks()];
+    let c = w[v.at + 2u * blocks()];
+    let d = w[v.at + 3u * blocks()];
     return Numbers(
         widened(a.xy),
         widened(a.zw),

@@ -19,19 +19,28 @@ fn four(codes: u32, scale: f32) -> vec4<f32> {
     return vec4(even.x, odd.x, even.y, odd.y);
 }
 
-fn numbers(row: u32, i: u32) -> Numbers {
-    let scale = 256.0 * f32_at(8u * params.rows * blocks() + block_index(row, i));
+struct Weights {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    scale: f32,
+}
+
+fn weights(row: u32, i: u32) -> Weights {
+    let scale = f32_at(8u * params.rows * blocks() + block_index(row, i));
     let at = 2u * row * blocks() + i;
-    let a = w[at];
-    let b = w[at + blocks()];
+    return Weights(w[at], w[at + blocks()], scale);
+}
+
+fn numbers_of(v: Weights) -> Numbers {
+    let scale = 256.0 * v.scale;
     return Numbers(
-        four(a.x, scale),
-        four(a.y, scale),
-        four(a.z, scale),
-        four(a.w, scale),
-        four(b.x, scale),
-        four(b.y, scale),
-        four(b.z, scale),
-        four(b.w, scale),
+        four(v.a.x, scale),
+        four(v.a.y, scale),
+        four(v.a.z, scale),
+        four(v.a.w, scale),
+        four(v.b.x, scale),
+        four(v.b.y, scale),
+        four(v.b.z, scale),
+        four(v.b.w, scale),
     );
 }

@@ -12,11 +12,27 @@ fn high(v: vec4<u32>) -> vec4<f32> {
     return vec4(unpack2x16float(v.z), unpack2x16float(v.w));
 }
 
-fn numbers(row: u32, i: u32) -> Numbers {
+struct Weights {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    c: vec4<u32>,
+    d: vec4<u32>,
+}
+
+fn weights(row: u32, i: u32) -> Weights {
     let at = 4u * row * blocks() + i;
-    let a = w[at];
-    let b = w[at + blocks()];
-    let c = w[at + 2u * blocks()];
-    let d = w[at + 3u * blocks()];
-    return Numbers(low(a), high(a), low(b), high(b), low(c), high(c), low(d), high(d));
+    return Weights(w[at], w[at + blocks()], w[at + 2u * blocks()], w[at + 3u * blocks()]);
+}
+
+fn numbers_of(v: Weights) -> Numbers {
+    return Numbers(
+        low(v.a),
+        high(v.a),
+        low(v.b),
+        high(v.b),
+        low(v.c),
+        high(v.c),
+        low(v.d),
+        high(v.d),
+    );
 }

@@ -4,8 +4,18 @@
 
 @group(0) @binding(0) var<storage, read> w: array<vec4<f32>>;
 
-fn numbers(row: u32, i: u32) -> Numbers {
-    let at = 8u * block_index(row, i);
+// Index of the first vector of a block. Products load the blocks of two rows one after the other: both fill
+// too many registers.
+struct Weights {
+    at: u32,
+}
+
+fn weights(row: u32, i: u32) -> Weights {
+    return Weights(8u * block_index(row, i));
+}
+
+fn numbers_of(v: Weights) -> Numbers {
+    let at = v.at;
     return Numbers(
         w[at],
         w[at + 1u],

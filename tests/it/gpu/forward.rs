@@ -179,7 +179,7 @@ pub(super) fn wide_grid(device: &Device) -> f64 {
         grid_max: 7,
         ..device.profile().clone()
     };
-    let (rows, cols) = (150, 32);
+    let (rows, cols) = (75, 32);
     let w = weight("w", DType::Q8_0, rows, cols);
     let mut fixture = Fixture::with(device, &profile, shape(1), vec![w.clone()], |b| {
         let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
