@@ -4,6 +4,7 @@
 #import coded
 
 const MINIMA = true;
+const UNSIGNED = BITS < 8u;
 
 fn block(row: u32, i: u32) -> Block {
     let at = codes_end() + 2u * block_index(row, i);

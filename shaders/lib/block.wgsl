@@ -1,5 +1,6 @@
 // Blocks of quantized weights: signed bytes, scales and minima. Each type defines `block(row, i)`
-// and the constant MINIMA: whether it has minima, which take additional work.
+// and the constants MINIMA: whether it has minima, which take additional work, and UNSIGNED: whether
+// no byte is negative.
 
 #import blocks
 #import numbers
@@ -13,8 +14,16 @@ struct Block {
     min: vec2<f32>,
 }
 
+// Four bytes as numbers. AMD converts unsigned ones in one instruction.
+fn floats(bytes: u32) -> vec4<f32> {
+    if (UNSIGNED) {
+        return vec4<f32>(unpack4xU8(bytes));
+    }
+    return vec4<f32>(unpack4xI8(bytes));
+}
+
 fn four(bytes: u32, scale: f32, min: f32) -> vec4<f32> {
-    return scale * vec4<f32>(unpack4xI8(bytes)) + min;
+    return scale * floats(bytes) + min;
 }
 
 fn numbers(row: u32, i: u32) -> Numbers {

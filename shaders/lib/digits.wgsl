@@ -4,6 +4,7 @@
 #import block
 
 const MINIMA = false;
+const UNSIGNED = false;
 
 // Subtracts 1 from each byte; bytes are below 128.
 fn less(bytes: vec4<u32>) -> vec4<u32> {

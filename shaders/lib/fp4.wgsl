@@ -4,6 +4,7 @@
 #import block
 
 const MINIMA = false;
+const UNSIGNED = false;
 
 // Bytes from the lower fields of words, with the upper half of each byte from `top`.
 fn bytes_of(fields: vec4<u32>, top: vec4<u32>) -> vec4<u32> {

@@ -5,6 +5,7 @@
 #import block
 
 const MINIMA = false;
+const UNSIGNED = false;
 
 // A polynomial of the codes of a word is at most 0.44 from their values. Adding 1.5 2^23 leaves the nearest integer in
 // the lower bits. This takes fewer operations than a table lookup of each code.

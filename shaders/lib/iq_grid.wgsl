@@ -3,6 +3,7 @@
 #import block
 
 const MINIMA = false;
+const UNSIGNED = false;
 
 // Index of the first word of a section that `words` words per block precede.
 fn section(words: u32) -> u32 {

@@ -3,6 +3,7 @@
 #import coded
 
 const MINIMA = true;
+const UNSIGNED = true;
 
 fn block(row: u32, i: u32) -> Block {
     let line = unpack2x16float(word_at(codes_end() + block_index(row, i)));

@@ -4,6 +4,7 @@
 #import coded
 
 const MINIMA = true;
+const UNSIGNED = true;
 
 fn block(row: u32, i: u32) -> Block {
     let at = block_index(row, i);

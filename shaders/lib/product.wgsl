@@ -23,7 +23,7 @@ fn x_of(v: Numbers) -> X {
 
 // `sum + bytes . x`
 fn bytes_add(sum: f32, bytes: u32, x: vec4<f32>) -> f32 {
-    return dot_add(sum, vec4<f32>(unpack4xI8(bytes)), x);
+    return dot_add(sum, floats(bytes), x);
 }
 
 // A block of W.

@@ -3,6 +3,7 @@
 #import coded
 
 const MINIMA = false;
+const UNSIGNED = false;
 
 fn block(row: u32, i: u32) -> Block {
     let at = block_index(row, i);

@@ -71,18 +71,26 @@ fn suits(variant: KernelVariant, node: &Node, cores: u32) -> bool {
             kernel.is_some_and(|kernel| node.work[1] <= kernel.tile()[1])
         }
         (KernelVariant::Matrix8 | KernelVariant::Matrix16, _) => node.work[1] > FEW_TOKENS,
-        // With fewer tiles than cores, smaller tiles use more cores; small tiles have half the tokens.
         (KernelVariant::LargeMatrix8 | KernelVariant::LargeMatrix16, _) => {
             let kernel = KernelId::all(node.op, node.dtype, &[variant]).next_back();
-            let uses_all = |kernel: KernelId| {
-                let [units, tokens] = kernel.tile();
-                let tiles = node.work[0].div_ceil(units) * node.work[1].div_ceil(tokens);
-                node.work[1] > tokens / 2 && tiles >= cores
-            };
-            kernel.is_some_and(uses_all)
+            kernel.is_some_and(|kernel| suits_large_tiles(kernel.tile(), node.work, cores))
         }
         _ => true,
     }
+}
+
+/// Returns whether large tiles on matrices take at most the time of small ones, of which one has half the rows and
+/// half the tokens. Large ones read weights and activations half as often; small ones waste less at the edges of a
+/// result, and use more cores if it is small.
+///
+/// The time is the number of subgroups that a quarter of a core runs one after the other: a small tile has two, a large
+/// one eight.
+fn suits_large_tiles([units, tokens]: [u32; 2], work: [u32; 2], cores: u32) -> bool {
+    let tiles = |units: u32, tokens: u32| work[0].div_ceil(units) * work[1].div_ceil(tokens);
+    let cores = cores.max(1);
+    let small = tiles(units / 2, tokens / 2).div_ceil(2 * cores);
+    let large = 2 * tiles(units, tokens).div_ceil(cores);
+    work[1] > tokens / 2 && large <= small
 }
 
 /// Returns the tuned kernel for the problem size, if the device and the shape allow it, otherwise
@@ -242,20 +250,27 @@ mod tests {
     }
 
     #[test]
-    fn tiles_are_large_if_all_cores_have_one() {
-        // 64 rows: one large tile per 128 tokens.
-        let kernel = |tokens, cores| {
-            let profile = Profile {
-                cores,
-                ..tuned(KernelVariant::ALL, &[])
-            };
-            kernels(tokens, 16, &profile)[0].clone()
+    fn tiles_are_large_if_small_ones_take_no_less_time() {
+        let profile = |cores| Profile {
+            cores,
+            ..tuned(KernelVariant::ALL, &[])
         };
-        assert_eq!(kernel(256, 2), "gemm_q8_0.subgroup+matrix+large+of16");
-        assert_eq!(kernel(256, 3), "gemm_q8_0.subgroup+matrix+of16");
-        assert_eq!(kernel(257, 3), "gemm_q8_0.subgroup+matrix+large+of16");
-        assert_eq!(kernel(65, 1), "gemm_q8_0.subgroup+matrix+large+of16");
-        assert_eq!(kernel(64, 1), "gemm_q8_0.subgroup+matrix+of16");
+        // 64 rows: small tiles have no rows without a result.
+        let small = "gemm_q8_0.subgroup+matrix+of16";
+        assert_eq!(kernels(256, 16, &profile(1))[0], small);
+        let is_large = |rows, tokens, cores| suits_large_tiles([128, 128], [rows, tokens], cores);
+        // As many large tiles as cores, and fewer.
+        assert!(is_large(6144, 256, 96));
+        assert!(!is_large(2048, 256, 96));
+        // Two rounds of large tiles, or four of small ones.
+        assert!(is_large(7680, 256, 60));
+        // Half of the second tile of tokens: three rounds of large tiles, or four of small ones.
+        assert!(!is_large(8192, 192, 60));
+        // An unknown number of cores.
+        assert!(is_large(2048, 256, 0));
+        assert!(!is_large(2048, 64, 0));
+        let kernels = kernels(257, 16, &profile(0));
+        assert_eq!(kernels[0], small);
     }
 
     #[test]

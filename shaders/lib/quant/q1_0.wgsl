@@ -4,6 +4,7 @@
 #import block
 
 const MINIMA = false;
+const UNSIGNED = false;
 
 // 1 for 1 and -1 for 0 in each byte.
 fn values_of(signs: vec4<u32>) -> vec4<u32> {

@@ -1,5 +1,5 @@
-// Sums and maxima of four values per lane over a workgroup of WG lanes: within subgroups, then over
-// subgroups in order.
+// Sums of four values per lane over a workgroup of WG lanes: within subgroups, then over subgroups in
+// order.
 
 #import lane
 
@@ -15,21 +15,6 @@ fn reduce_sum4(lane: Lane, value: vec4<f32>) -> vec4<f32> {
     var all = reduce4_shared[0];
     for (var i = 1u; i < lane.subgroups; i++) {
         all += reduce4_shared[i];
-    }
-    return all;
-}
-
-// Treats NaN as the lowest number.
-fn reduce_max4(lane: Lane, value: vec4<f32>) -> vec4<f32> {
-    let top = subgroupMax(select(vec4(-3.4028234e38), value, value == value));
-    workgroupBarrier();
-    if (lane.place == 0u) {
-        reduce4_shared[lane.subgroup] = top;
-    }
-    workgroupBarrier();
-    var all = reduce4_shared[0];
-    for (var i = 1u; i < lane.subgroups; i++) {
-        all = max(all, reduce4_shared[i]);
     }
     return all;
 }
