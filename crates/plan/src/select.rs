@@ -49,9 +49,8 @@ fn stages(
     stages
 }
 
-/// Returns whether a kernel variant supports the shape of a command, and is not too large for a device with this number of
-/// cores.
-fn suits(variant: KernelVariant, node: &Node, cores: u32) -> bool {
+/// Returns whether a kernel variant supports the shape of a command, and is not too large for the device.
+fn suits(variant: KernelVariant, node: &Node, profile: &Profile) -> bool {
     match (variant, node.op) {
         (KernelVariant::Tile, Op::Attention) => {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
@@ -71,12 +70,27 @@ fn suits(variant: KernelVariant, node: &Node, cores: u32) -> bool {
             kernel.is_some_and(|kernel| node.work[1] <= kernel.tile()[1])
         }
         (KernelVariant::Matrix8 | KernelVariant::Matrix16, _) => node.work[1] > FEW_TOKENS,
-        (KernelVariant::LargeMatrix8 | KernelVariant::LargeMatrix16, _) => {
-            let kernel = KernelId::all(node.op, node.dtype, &[variant]).next_back();
-            kernel.is_some_and(|kernel| suits_large_tiles(kernel.tile(), node.work, cores))
+        (KernelVariant::LargeMatrix8, _) => {
+            suits_large_tiles([variant, KernelVariant::Matrix8], node, profile)
+        }
+        (KernelVariant::LargeMatrix16, _) => {
+            suits_large_tiles([variant, KernelVariant::Matrix16], node, profile)
         }
         _ => true,
     }
+}
+
+/// Returns whether the large tiles of a product have enough tokens, and small ones are not faster or not available.
+fn suits_large_tiles([large, small]: [KernelVariant; 2], node: &Node, profile: &Profile) -> bool {
+    let variants = [large];
+    let mut kernels = KernelId::all(node.op, node.dtype, &variants);
+    let Some(kernel) = kernels.find(|kernel| kernel.variant == Some(large)) else {
+        return false;
+    };
+    let [units, tokens] = kernel.tile();
+    let has_small = profile.variants.contains(&small);
+    node.work[1] > tokens / 2
+        && (!has_small || are_large_tiles_fast([units, tokens], node.work, profile.cores))
 }
 
 /// Returns whether large tiles on matrices take at most the time of small ones, of which one has half the rows and
@@ -85,12 +99,12 @@ fn suits(variant: KernelVariant, node: &Node, cores: u32) -> bool {
 ///
 /// The time is the number of subgroups that a quarter of a core runs one after the other: a small tile has two, a large
 /// one eight.
-fn suits_large_tiles([units, tokens]: [u32; 2], work: [u32; 2], cores: u32) -> bool {
+fn are_large_tiles_fast([units, tokens]: [u32; 2], work: [u32; 2], cores: u32) -> bool {
     let tiles = |units: u32, tokens: u32| work[0].div_ceil(units) * work[1].div_ceil(tokens);
     let cores = cores.max(1);
     let small = tiles(units / 2, tokens / 2).div_ceil(2 * cores);
     let large = 2 * tiles(units, tokens).div_ceil(cores);
-    work[1] > tokens / 2 && large <= small
+    large <= small
 }
 
 /// Returns the tuned kernel for the problem size, if the device and the shape allow it, otherwise
@@ -107,7 +121,7 @@ pub(super) fn kernel(
     let variants = profile
         .variants
         .iter()
-        .filter(|variant| suits(**variant, node, profile.cores));
+        .filter(|variant| suits(**variant, node, profile));
     let variants: Vec<KernelVariant> = variants.copied().collect();
     let all = || KernelId::all(node.op, node.dtype, &variants);
     let extent = extent(slots, &node.slots);
@@ -258,7 +272,8 @@ mod tests {
         // 64 rows: small tiles have no rows without a result.
         let small = "gemm_q8_0.subgroup+matrix+of16";
         assert_eq!(kernels(256, 16, &profile(1))[0], small);
-        let is_large = |rows, tokens, cores| suits_large_tiles([128, 128], [rows, tokens], cores);
+        let is_large =
+            |rows, tokens, cores| are_large_tiles_fast([128, 128], [rows, tokens], cores);
         // As many large tiles as cores, and fewer.
         assert!(is_large(6144, 256, 96));
         assert!(!is_large(2048, 256, 96));
@@ -268,9 +283,11 @@ mod tests {
         assert!(!is_large(8192, 192, 60));
         // An unknown number of cores.
         assert!(is_large(2048, 256, 0));
-        assert!(!is_large(2048, 64, 0));
-        let kernels = kernels(257, 16, &profile(0));
-        assert_eq!(kernels[0], small);
+        // A device without small tiles.
+        let large = tuned(&[KernelVariant::LargeMatrix16], &[]);
+        let name = "gemm_q8_0.subgroup+matrix+large+of16";
+        assert_eq!(kernels(256, 16, &large)[0], name);
+        assert_eq!(kernels(64, 16, &large)[0], "gemm_q8_0");
     }
 
     #[test]
