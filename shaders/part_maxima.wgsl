@@ -22,8 +22,9 @@ var<workgroup> tops: array<f32, WG>;
 
 fn groups() -> u32 { return (params.parts + UNITS - 1u) / UNITS; }
 
+// By key, as filters compare.
 fn larger(a: f32, b: f32) -> f32 {
-    return select(a, b, b > a);
+    return select(a, b, key_of(b) > key_of(a));
 }
 
 fn compute(token: u32, group: u32, lane: Lane) {

@@ -20,8 +20,8 @@ var<immediate> params: Params;
 
 // Negated values whose weight is at least `least`; -inf for others.
 fn likely(v: vec4<f32>, i: u32, peak: f32, least: f32) -> vec4<f32> {
-    let heavy = four_weights(v, i, peak) >= vec4(least);
-    return select(select(vec4(minus_inf()), -v, v <= vec4(peak)), vec4(minus_inf()), !heavy);
+    let some = (v > vec4(minus_inf())) & (v <= vec4(peak));
+    return select(vec4(minus_inf()), -v, some & (four_weights(v, i, peak) >= vec4(least)));
 }
 
 fn larger_of(top: vec4<f32>, v: vec4<f32>) -> vec4<f32> {

@@ -12,7 +12,7 @@ fn keep_from(lane: u32, least: u32) {
         remove_four(i, keys_below(v0, least));
         remove_four(i + 4u * WG, keys_below(v1, least));
     }
-    // The other parts lose all values, which are not read.
+    // All values of the other parts are removed, without a read.
     select_parts(lane, ABOVE, least);
     for (var i = lane; i < row_len(); i += WG) {
         y[base + id_of(i)] = minus_inf();

@@ -12,7 +12,7 @@ fn mat_vec(first: u32, x_row: u32, lane: Lane) -> vec2<f32> {
     let r = min(vec2(first) + vec2(0u, 1u), vec2(params.rows - 1u));
     var sums = vec2(0.0);
     for (var i = lane.index; i < blocks(); i += WG) {
-        // All weights are loaded before the first product, so that their latencies overlap.
+        // All weights, except f32 and bf16, are loaded before the first product, so that their latencies overlap.
         let a = weights(r.x, i);
         let b = weights(r.y, i);
         let v = x_block(x_row, i);

@@ -1,4 +1,4 @@
-// Largest value of a whole row, by a workgroup. The kernel defines `logit`.
+// Largest value of a whole row, by a workgroup. The kernel defines `logit` and `row_len()`.
 
 #import reduce
 #import keys

@@ -186,24 +186,28 @@ mod tests {
     use tabla_core::dtype::DType;
     use tabla_core::op::pages::Pages;
 
-    const MATRIX: Same = Same(WeightInfo {
-        index: 0,
-        dtype: DType::Q8_0,
-        rows: 64,
-        cols: 32,
-        scale: None,
-    });
-
-    /// Returns the kernels of a product and of attention.
+    /// Returns the kernels of a product of 64 rows and of attention.
     fn kernels(tokens: u32, head_dim: u32, profile: &Profile) -> [String; 2] {
+        kernels_of(64, tokens, head_dim, profile)
+    }
+
+    /// Returns the kernels of a product of `rows` rows and of attention.
+    fn kernels_of(rows: u32, tokens: u32, head_dim: u32, profile: &Profile) -> [String; 2] {
+        let matrix = Same(WeightInfo {
+            index: 0,
+            dtype: DType::Q8_0,
+            rows,
+            cols: 32,
+            scale: None,
+        });
         let shape = Shape {
             context: 64,
             pages: Pages::new(1, 64, &[], tokens),
             cache: DType::F16,
             ..shape(tokens)
         };
-        let mut b = Builder::new(&MATRIX, shape);
-        let w = b.weight("w", 64, 32);
+        let mut b = Builder::new(&matrix, shape);
+        let w = b.weight("w", rows, 32);
         let x = b.input("x", 32);
         b.mat("y", w, x);
         let q = b.input("q", 2 * head_dim);
@@ -269,8 +273,10 @@ mod tests {
             cores,
             ..tuned(KernelVariant::ALL, &[])
         };
-        // 64 rows: small tiles have no rows without a result.
-        let small = "gemm_q8_0.subgroup+matrix+of16";
+        let [small, large] = ["", "large+"].map(|l| format!("gemm_q8_0.subgroup+matrix+{l}of16"));
+        assert_eq!(kernels_of(128, 256, 16, &profile(1))[0], large);
+        assert_eq!(kernels_of(128, 256, 16, &profile(4))[0], small);
+        // Large tiles would compute twice as many rows.
         assert_eq!(kernels(256, 16, &profile(1))[0], small);
         let is_large =
             |rows, tokens, cores| are_large_tiles_fast([128, 128], [rows, tokens], cores);
@@ -284,10 +290,9 @@ mod tests {
         // An unknown number of cores.
         assert!(is_large(2048, 256, 0));
         // A device without small tiles.
-        let large = tuned(&[KernelVariant::LargeMatrix16], &[]);
-        let name = "gemm_q8_0.subgroup+matrix+large+of16";
-        assert_eq!(kernels(256, 16, &large)[0], name);
-        assert_eq!(kernels(64, 16, &large)[0], "gemm_q8_0");
+        let only_large = tuned(&[KernelVariant::LargeMatrix16], &[]);
+        assert_eq!(kernels(256, 16, &only_large)[0], large);
+        assert_eq!(kernels(64, 16, &only_large)[0], "gemm_q8_0");
     }
 
     #[test]

@@ -100,6 +100,7 @@ const PARAMETERS: &[(Op, &[Set])] = &[
             |s| (s.xtc_probability, s.xtc_threshold) = (1.0, 0.001),
             |s| (s.xtc_probability, s.xtc_threshold) = (1.0, 0.1),
             |s| (s.xtc_probability, s.xtc_threshold) = (1.0, 0.6),
+            |s| (s.xtc_probability, s.xtc_threshold) = (1.0, 0.0),
             |s| (s.xtc_probability, s.xtc_threshold, s.seed_lo) = (0.5, 0.002, 1),
             |s| (s.xtc_probability, s.xtc_threshold, s.seed_lo) = (0.5, 0.002, 4),
         ],

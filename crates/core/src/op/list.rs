@@ -193,8 +193,8 @@ macro_rules! for_each_op {
             Penalize = penalize(x: read, history: read, y: write, samplers: read, state: read);
             /// `y[t, i] = x[t, i] - multiplier base^(n(i) - allowed)` if `n(i) >= allowed`: `n(i)`
             /// is the length of the longest suffix of the history,
-            /// without sequence breakers, that also occurs earlier in it, followed by `i`
-            /// On entry, `y = x`
+            /// without sequence breakers, that also occurs earlier in it, followed by `i`;
+            /// on entry, `y = x`
             Dry = dry(x: read, history: read, breakers: read, y: update, samplers: read, state: read);
             /// `maxima[t, p] = max(x[t, p part .. (p + 1) part])`
             PartMaxima = part_maxima(x: read, maxima: write, state: read);

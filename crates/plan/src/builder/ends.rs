@@ -13,8 +13,9 @@ use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Slot};
 /// Number of elements per part of a divided argmax.
 const ARGMAX_PART: u32 = 4096;
 
-/// Fewest elements per part of a row whose maxima filters read, and most parts.
+/// Minimum number of elements of a part of a row. Filters read the maxima of parts.
 const PART_MIN: u32 = 64;
+/// Maximum number of parts of a row, as in `shaders/lib/live.wgsl`.
 const PARTS_MAX: u32 = 2048;
 
 /// Parameters of operations on rows of logits.
@@ -429,6 +430,22 @@ mod tests {
         let last = [(Op::Scale, [8, 1]), (Op::SoftCap, [8, 1])];
         assert_eq!(ops_after_product(LogitRows::Last, map), last);
         assert_eq!(ops_after_product(LogitRows::All, LogitMap::default()), []);
+    }
+
+    #[test]
+    fn shaders_have_memory_for_all_parts() {
+        let shader = include_str!("../../../../shaders/lib/live.wgsl");
+        assert!(shader.contains(&format!("const PARTS_MAX = {PARTS_MAX}u;")));
+        for (vocab, part) in [(1, 64), (131_072, 64), (131_073, 128), (1 << 20, 512)] {
+            let x = X {
+                slot: Slot(0),
+                tokens: 1,
+                cols: vocab,
+            };
+            let shape = RowsOfParts::of(x);
+            assert_eq!((shape.part, shape.parts), (part, vocab.div_ceil(part)));
+            assert!(shape.parts <= PARTS_MAX, "{vocab}");
+        }
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Tested for kind::Dry {
 }
 
 impl Tested for kind::PartMaxima {
-    /// One part, a part of one, parts of more than the fewest elements, rows.
+    /// One part, a part of one, parts of more than the least number of elements, rows.
     const CASES: &'static [Case] = &[
         filter_case!("one", 1, 1/1 at 0, top_k: 1),
         filter_case!("one part", 37, 1/1 at 0, top_k: 1),
@@ -252,7 +252,7 @@ impl Tested for kind::TopNSigma {
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
-        vec![("y", filter(Op::TopNSigma, o, live))]
+        threshold(Op::TopNSigma, o, live)
     }
 }
 
@@ -266,11 +266,13 @@ impl Tested for kind::TopK {
         filter_case!("more than all", 131, top_k: 500),
         filter_case!("k = 40", 5003, top_k: 40),
         filter_case!("half", 1009, top_k: 500),
+        filter_case!("the most parts", 131_072, top_k: 300),
+        filter_case!("the largest parts", 262_208, top_k: 2000),
         filter_case!("rows", 131, 5/4, top_k: 7),
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
-        vec![("y", filter(Op::TopK, o, live))]
+        threshold(Op::TopK, o, live)
     }
 }
 
@@ -302,7 +304,7 @@ impl Tested for kind::TopP {
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
-        vec![("y", filter(Op::TopP, o, live))]
+        threshold(Op::TopP, o, live)
     }
 }
 
@@ -317,7 +319,7 @@ impl Tested for kind::MinP {
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
-        vec![("y", filter(Op::MinP, o, live))]
+        threshold(Op::MinP, o, live)
     }
 }
 
@@ -409,7 +411,7 @@ impl Tested for kind::Mirostat {
     ];
 
     fn expected(o: &Outcome, live: usize) -> Expected {
-        vec![("y", filter(Op::Mirostat, o, live))]
+        threshold(Op::Mirostat, o, live)
     }
 }
 
@@ -529,6 +531,20 @@ fn filter(op: Op, o: &Outcome, live: usize) -> Vec<f32> {
     y
 }
 
+/// Returns the rows after a filter of the smallest values, and the maxima of their parts.
+fn threshold(op: Op, o: &Outcome, live: usize) -> Expected {
+    let (y, mut maxima) = (filter(op, o, live), o.numbers("maxima"));
+    let p: params::top_k::Params = o.params();
+    let [vocab, part, parts] = [p.vocab, p.part, p.parts].map(|n| n as usize);
+    let rows = y.chunks(vocab).zip(maxima.chunks_mut(parts));
+    for (y, maxima) in rows.take(live) {
+        for (y, max) in y.chunks(part).zip(maxima) {
+            *max = y.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        }
+    }
+    vec![("y", y), ("maxima", maxima)]
+}
+
 /// Returns which elements of a row a filter keeps. Sorts the elements, so that kept sets are
 /// prefixes; excludes NaN.
 pub fn keeps(op: Op, y: &[f32], row: &Row, sampler: &Sampler) -> Vec<bool> {
@@ -581,8 +597,9 @@ pub fn keeps(op: Op, y: &[f32], row: &Row, sampler: &Sampler) -> Vec<bool> {
             let key = [sampler.seed_lo, sampler.seed_hi];
             let word = philox(key, [0, row.position + 1, 1, 0])[0];
             let threshold = wide(sampler.xtc_threshold);
-            let top = p.iter().filter(|p| **p >= threshold);
-            let last = top.fold(f64::INFINITY, |m, p| m.min(*p));
+            let some = p.iter().zip(y).filter(|(_, y)| **y > f32::NEG_INFINITY);
+            let top = some.map(|(p, _)| *p).filter(|p| *p >= threshold);
+            let last = top.fold(f64::INFINITY, f64::min);
             let off = chance(word) >= sampler.xtc_probability;
             p.iter().map(|p| off || *p <= last).collect()
         }

@@ -1,6 +1,6 @@
 //! Common code of samplers that process whole rows of logits.
 //!
-//! Rows have parts with known maxima, so that a filter reads only the parts that others before it have left:
+//! Rows have parts with known maxima, so that a filter reads only the parts with numbers that the filters before it kept:
 //!
 //! ```text
 //! y:      | part 0 | part 1: -inf ... | part 2 | ...

@@ -196,7 +196,8 @@ impl Filter for kind::Xtc {
         let softmax = Softmax::of_parts(parts.peak(), parts.live())?;
         let least_weight = sampler.xtc_threshold * softmax.total;
         let numbers = parts.live().flatten().copied();
-        let top = numbers.filter(|y| *y <= softmax.peak && softmax.weight(*y) >= least_weight);
+        let numbers = numbers.filter(|y| *y > f32::NEG_INFINITY && *y <= softmax.peak);
+        let top = numbers.filter(|y| softmax.weight(*y) >= least_weight);
         let last = top.fold(f32::INFINITY, f32::min);
         Some(move |y| if y > last { f32::NEG_INFINITY } else { y })
     }
