@@ -342,13 +342,41 @@ fn connect(blocks: &mut [Block], labels: &BTreeMap<usize, usize>) -> Result<(), 
     Ok(())
 }
 
+/// Returns the position of each block in an order in which all but back edges go to later blocks: the reverse
+/// postorder. ACO may store the first block of a loop after others of it.
+pub(crate) fn positions(blocks: &[Block]) -> Vec<usize> {
+    let mut positions = vec![usize::MAX; blocks.len()];
+    let mut is_visited = vec![false; blocks.len()];
+    let mut next_position = blocks.len();
+    // Blocks with the number of their successors that were visited.
+    let mut path = Vec::new();
+    for start in 0..blocks.len() {
+        path.push((start, 0));
+        while let Some((at, done)) = path.pop() {
+            if done == 0 && std::mem::replace(&mut is_visited[at], true) {
+                continue;
+            }
+            if let Some(next) = blocks[at].successors.get(done) {
+                path.extend([(at, done + 1), (*next, 0)]);
+            } else {
+                next_position -= 1;
+                positions[at] = next_position;
+            }
+        }
+    }
+    positions
+}
+
 /// Offsets in the descriptor set of what the scalar registers hold.
 type Descriptors = [Option<u32>; SGPRS];
 
 /// Computes the work of all blocks. Descriptors are followed along the branches that go forward.
 fn count(blocks: &mut [Block], machine: Machine) {
     let mut at_start: Vec<Option<Descriptors>> = vec![None; blocks.len()];
-    for at in 0..blocks.len() {
+    let positions = positions(blocks);
+    let mut order: Vec<usize> = (0..blocks.len()).collect();
+    order.sort_by_key(|at| positions[*at]);
+    for at in order {
         let mut descriptors = at_start[at].unwrap_or([None; SGPRS]);
         let block = &mut blocks[at];
         let mut work = Work::default();
@@ -357,7 +385,8 @@ fn count(blocks: &mut [Block], machine: Machine) {
             define(instruction, &mut descriptors);
         }
         block.work = work;
-        for &next in block.successors.iter().filter(|next| **next > at) {
+        let goes_forward = |next: &&usize| positions[**next] > positions[at];
+        for &next in block.successors.iter().filter(goes_forward) {
             at_start[next] = Some(match at_start[next] {
                 None => descriptors,
                 Some(other) => {

@@ -1,6 +1,6 @@
 //! Loops of a kernel, and the work of one iteration.
 
-use crate::isa::{Block, Class, Work, constant};
+use crate::isa::{Block, Class, Work, constant, positions};
 use std::collections::BTreeSet;
 
 /// Iterations of an inner loop whose number is unknown.
@@ -35,31 +35,6 @@ pub struct Iteration {
     pub path: Work,
     /// Work of all blocks.
     pub all: Work,
-}
-
-/// Returns the position of each block in an order in which all but back edges go to later blocks: the reverse
-/// postorder. ACO may store the first block of a loop after others of it.
-fn positions(blocks: &[Block]) -> Vec<usize> {
-    let mut positions = vec![usize::MAX; blocks.len()];
-    let mut is_visited = vec![false; blocks.len()];
-    let mut next_position = blocks.len();
-    // Blocks with the number of their successors that were visited.
-    let mut path = Vec::new();
-    for start in 0..blocks.len() {
-        path.push((start, 0));
-        while let Some((at, done)) = path.pop() {
-            if done == 0 && std::mem::replace(&mut is_visited[at], true) {
-                continue;
-            }
-            if let Some(next) = blocks[at].successors.get(done) {
-                path.extend([(at, done + 1), (*next, 0)]);
-            } else {
-                next_position -= 1;
-                positions[at] = next_position;
-            }
-        }
-    }
-    positions
 }
 
 /// Finds the loops: an edge that goes back in [`positions`] ends one.
