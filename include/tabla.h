@@ -349,6 +349,28 @@ struct TablaModel *tabla_load_model(const char *path, uint32_t max_context);
  */
 struct TablaModel *tabla_model_load(const char *path, const struct TablaLoadOptions *options);
 
+/** Function that is called when the library does not read the data of a model in memory any more. */
+typedef void (*TablaRelease)(void *user_data);
+
+/**
+ * Loads a model that is in memory: a GGUF file, not one of several, or a ggml file of Whisper.
+ * Returns NULL on failure; `tabla_last_error` has the reason. NULL options are the defaults.
+ *
+ * `release` NULL: the data is copied. Otherwise it is not: it must stay unchanged until the library
+ * calls `release` with `user_data`, once, on any thread. It does so when the model, its sessions and
+ * batches are freed and their calls have returned; before it returns NULL; for a NULL pointer, too.
+ * For data that is never freed, such as an array of the program, `release` can be a function that
+ * does nothing.
+ *
+ * `data` is NULL or points to `size` bytes, which stay valid until `release` is called; `options` is
+ * NULL or points to a struct with `struct_size` set, whose pointers are NULL or C strings.
+ */
+struct TablaModel *tabla_load_memory(const void *data,
+                                     size_t size,
+                                     TablaRelease release,
+                                     void *user_data,
+                                     const struct TablaLoadOptions *options);
+
 /**
  * Frees a model and its default session, and returns at once. A running call is cancelled, and
  * stays valid until it returns. The memory is released when the last session or batch of the model

@@ -10,7 +10,7 @@ use tabla_load::source::Source;
 
 impl Model {
     /// Loads a model with the default options, and starts the thread that owns its device. `source`
-    /// is a path, or [`Source::BuiltIn`].
+    /// is a path, [`Source::bytes`], or [`Source::BuiltIn`].
     ///
     /// # Errors
     ///

@@ -66,7 +66,7 @@ pub use tabla_core::error::{Error, ErrorKind, Result};
 pub use tabla_core::op::hooks::{CapturePositions, CapturedPoint, Edit, EditAction, HookSpec};
 pub use tabla_load::cancel::Cancel;
 pub use tabla_load::model::{Facts, TableId, Tuned};
-pub use tabla_load::source::Source;
+pub use tabla_load::source::{ModelBytes, Source};
 
 /// Creation of errors: a macro that returns an [`Error`], a trait that adds context to one, and functions that
 /// shorten texts of files and users in messages.

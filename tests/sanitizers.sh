@@ -34,7 +34,7 @@ for build in "${builds[@]}"; do
 done
 echo "Not a model." >"$target/no-model.gguf"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
-"$target/smoke" "$version" "$target/no-model.gguf"
+"$target/smoke" "$version" "$target/no-model.gguf" models/story.gguf
 "$target/sessions" "$target/session" tests/golden/cross_encoder/xlm_roberta_labels/model.gguf
 "$target/hooks" "$target" tests/golden/arch/llama/model.gguf tests/golden/lora/llama/adapter.gguf
 "$target/random" 2000 1

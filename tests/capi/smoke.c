@@ -544,11 +544,64 @@ static void forking(TablaModel *model) {
     CHECK(reset(model) == TABLA_OK);
 }
 
+static int released;
+
+static void release(void *user_data) {
+    __atomic_add_fetch((int *)user_data, 1, __ATOMIC_SEQ_CST);
+}
+
+/* A model in memory, at an odd address, is the same as that of the file, which is the built-in one. */
+static void from_memory(const char *path) {
+    TablaLoadOptions options = cpu_options();
+    TablaModel *built_in = load(), *model;
+    uint8_t digests[2][32];
+    unsigned char *data;
+    long size;
+    int seconds;
+    FILE *file = fopen(path, "rb");
+    CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
+    size = ftell(file);
+    data = malloc((size_t)size + 1);
+    CHECK(fseek(file, 0, SEEK_SET) == 0);
+    CHECK(fread(data + 1, 1, (size_t)size, file) == (size_t)size);
+    fclose(file);
+
+    model = tabla_load_memory(data + 1, (size_t)size, release, &released, &options);
+    CHECK(tabla_model_digest(built_in, digests[0]) == TABLA_OK);
+    CHECK(tabla_model_digest(model, digests[1]) == TABLA_OK);
+    CHECK(memcmp(digests[0], digests[1], sizeof digests[0]) == 0);
+    generating(model, NONE);
+    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 0);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+    for (seconds = 0; seconds < 60 && __atomic_load_n(&released, __ATOMIC_SEQ_CST) == 0; seconds++) {
+        sleep(1);
+    }
+    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 1);
+
+    /* Without a function the data is copied. */
+    model = tabla_load_memory(data + 1, (size_t)size, NULL, NULL, &options);
+    memset(data, 0, (size_t)size + 1);
+    generating(model, NONE);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+
+    /* A load that fails releases the data, also that of a NULL pointer. */
+    CHECK(tabla_load_memory(data, (size_t)size, release, &released, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_FORMAT);
+    CHECK(strstr(tabla_last_error(), "the model in memory") != NULL);
+    CHECK(tabla_load_memory(NULL, 5, release, &released, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_load_memory(data, 0, release, &released, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_FORMAT);
+    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 4);
+    free(data);
+    CHECK(tabla_free_model(built_in) == TABLA_OK);
+}
+
 int main(int argc, char **argv) {
     void (*before[9])(int);
     void (*after[9])(int);
     TablaModel *model;
-    if (argc != 3) {
+    if (argc != 4) {
         return 2;
     }
     signals(before);
@@ -556,6 +609,7 @@ int main(int argc, char **argv) {
     loading(argv[1]);
     lm_heads();
     bad_files(argv[2]);
+    from_memory(argv[3]);
     sizes();
     model = load();
     text(model);

@@ -5,8 +5,8 @@ use crate::temp_folder::Folder;
 use std::path::Path;
 use tabla::dtype::DType;
 use tabla::format::{self, TensorType};
-use tabla::load::{DeviceChoice, LoadOptions};
-use tabla::{Error, ErrorKind, Model, Source};
+use tabla::load::{DeviceChoice, LoadOptions, WeightMemory};
+use tabla::{Error, ErrorKind, Model, Session, Source};
 
 fn load(path: &Path, options: &LoadOptions) -> Result<(), Error> {
     let options = options.clone().device(DeviceChoice::Cpu);
@@ -52,6 +52,66 @@ fn names_missing_files_and_directories() {
     let error = load(&std::env::temp_dir(), &LoadOptions::default()).expect_err("a directory");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("directory"), "{error}");
+}
+
+/// Bytes at an odd address.
+struct AtOddAddress {
+    data: Vec<u8>,
+    start: usize,
+}
+
+impl AtOddAddress {
+    fn new(bytes: &[u8]) -> Self {
+        let mut data = vec![0; bytes.len() + 1];
+        let start = usize::from(data.as_ptr().addr().is_multiple_of(2));
+        data[start..][..bytes.len()].copy_from_slice(bytes);
+        Self { data, start }
+    }
+}
+
+impl AsRef<[u8]> for AtOddAddress {
+    fn as_ref(&self) -> &[u8] {
+        &self.data[self.start..][..self.data.len() - 1]
+    }
+}
+
+#[test]
+fn model_in_memory_has_the_logits_of_the_file() {
+    let logits = |source: Source, weights| {
+        let model = Model::builder(source).device(DeviceChoice::Cpu);
+        let model = model.weights(weights).load().expect("a model");
+        let mut session = Session::new(model.clone());
+        session.prefill(&[1, 2, 3]).expect("valid tokens");
+        let mut logits = vec![0.0; model.facts().vocab as usize];
+        session.logits(&mut logits).expect("logits of all tokens");
+        logits
+    };
+    for name in ["llama.gguf", "quant_q4_1.gguf", "quant_bf16.gguf"] {
+        let path = golden(name);
+        let bytes = std::fs::read(&path).expect("a model");
+        for weights in [WeightMemory::Packed, WeightMemory::Mapped] {
+            let source = Source::bytes(AtOddAddress::new(&bytes));
+            let expected = logits(Source::from(&path), weights);
+            assert_eq!(logits(source, weights), expected, "{name}, {weights:?}");
+        }
+    }
+}
+
+#[test]
+fn models_in_memory_that_need_other_files_are_rejected() {
+    let folder = golden("arch/llama/hf");
+    let safetensors = std::fs::read(folder.join("model.safetensors")).expect("a model");
+    for (bytes, kind, part) in [
+        (safetensors, ErrorKind::Unsupported, "config.json"),
+        (b"GGUF\x03\0".to_vec(), ErrorKind::Format, "truncated"),
+        (Vec::new(), ErrorKind::Format, "empty"),
+    ] {
+        let error = Model::load(Source::bytes(bytes)).expect_err("no model");
+        assert_eq!(error.kind(), kind, "{error}");
+        for part in ["stage 3", "the model in memory", part] {
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    }
 }
 
 /// Returns the size of the header, which ends at the first tensor.

@@ -36,6 +36,8 @@ const GROUPS: &[(&str, &[&str])] = &[
             "TablaLoadOptions",
             "tabla_load_model",
             "tabla_model_load",
+            "TablaRelease",
+            "tabla_load_memory",
             "tabla_free_model",
         ],
     ),

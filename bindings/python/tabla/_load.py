@@ -40,8 +40,12 @@ def load_options(arguments: Mapping[str, Any]) -> Struct:
     return options
 
 
-def load(path: str | bytes | os.PathLike[str] | None, options: Struct, progress: Progress) -> CData:
-    """Loads a model and returns its handle. An exception in `progress`, including `KeyboardInterrupt`,
+ModelBytes = Union[bytes, bytearray, memoryview]
+"""A model in memory: a GGUF file, or a ggml file of Whisper."""
+
+
+def load(source: str | os.PathLike[str] | ModelBytes | None, options: Struct, progress: Progress) -> CData:
+    """Loads a model and returns its handle. Bytes are copied. An exception in `progress`, including `KeyboardInterrupt`,
     cancels loading and is raised."""
     report, close = _progress_functions(progress)
     raised: list[BaseException] = []
@@ -57,8 +61,12 @@ def load(path: str | bytes | os.PathLike[str] | None, options: Struct, progress:
     callback = ffi.callback(signature, stage, error=1, onerror=on_error)
     options.point("progress", callback)
     try:
-        c_path_or_null = ffi.NULL if path is None else c_path(path, "path")
-        model = lib.tabla_model_load(c_path_or_null, options.c)
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            data = ffi.from_buffer(source)
+            model = lib.tabla_load_memory(data, len(data), ffi.NULL, ffi.NULL, options.c)
+        else:
+            c_path_or_null = ffi.NULL if source is None else c_path(source, "path")
+            model = lib.tabla_model_load(c_path_or_null, options.c)
         if raised:
             raise raised[0]
         if model == ffi.NULL:

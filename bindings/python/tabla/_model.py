@@ -15,7 +15,7 @@ from ._chat import ChatReply, ChatRequest, Messages, encode, render
 from ._complete import CompleteReply, CompleteRequest, Prompts
 from ._handle import interruptible
 from ._hooks import Adapter, Captured, Edit, Hooks, Positions, Steer
-from ._load import Progress, load, load_options
+from ._load import ModelBytes, Progress, load, load_options
 from ._model_handle import ModelHandle, Prompt
 from ._native import lib
 from ._option_types import ChatOptions, EmbedOptions, GenerateOptions, LoadOptions, TranscribeOptions
@@ -34,7 +34,8 @@ class Model(ModelHandle):
     """A loaded model, created by `Model.load()`. Any number of threads can share it.
 
     A method that `Session` has, too, runs in a new session, which starts with an empty sequence; the prefix
-    cache avoids recomputing common prefixes. Unpickling a model loads it again from the same path.
+    cache avoids recomputing common prefixes. Unpickling a model loads it again from the same path
+    or bytes.
 
     Attributes
     ----------
@@ -48,13 +49,13 @@ class Model(ModelHandle):
 
     def __init__(self, pointer: CData, name: str) -> None:
         super().__init__(pointer, name)
-        self._path: str | os.PathLike[str] | None = None
+        self._source: str | os.PathLike[str] | ModelBytes | None = None
         self._load_options: LoadOptions = {}
 
     @classmethod
     def load(
         cls,
-        path: str | os.PathLike[str] | None = None,
+        path: str | os.PathLike[str] | ModelBytes | None = None,
         *,
         progress: Progress = False,
         **options: Unpack[LoadOptions],
@@ -65,8 +66,8 @@ class Model(ModelHandle):
         ----------
         path
             A GGUF file, a safetensors file or a directory with them. `"hf:org/repo"`, `"hf:org/repo:Q8_0"` or
-            `"hf:org/repo:name.gguf"`: a model of the Hugging Face Hub, which is downloaded once. `None`: the
-            small built-in story model.
+            `"hf:org/repo:name.gguf"`: a model of the Hugging Face Hub, which is downloaded once. Bytes: a GGUF
+            file in memory, which is copied. `None`: the small built-in story model.
         progress
             `True`: shows a progress bar (needs tqdm). A function: is called with every `LoadStage`; an
             exception cancels loading.
@@ -74,10 +75,13 @@ class Model(ModelHandle):
             See `LoadOptions`.
         """
         given = load_options(checked(options, "load", LoadOptions))
-        name = "story" if path is None else os.fsdecode(path)
+        if isinstance(path, (bytes, bytearray, memoryview)):
+            name = "memory"
+        else:
+            name = "story" if path is None else os.fsdecode(path)
         source = _hub.fetch(name) if name.startswith("hf:") else path
         model = cls(load(source, given, progress), name)
-        model._path, model._load_options = path, options
+        model._source, model._load_options = path, options
         return model
 
     @property
@@ -86,7 +90,7 @@ class Model(ModelHandle):
         return self._load_options.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reload, (self._path, self._load_options)
+        return _reload, (self._source, self._load_options)
 
     # Answers
 
@@ -426,7 +430,7 @@ class Model(ModelHandle):
         return encode(self, messages, options)
 
 
-def _reload(path: str | os.PathLike[str] | None, options: LoadOptions) -> Model:
+def _reload(path: str | os.PathLike[str] | ModelBytes | None, options: LoadOptions) -> Model:
     return Model.load(path, **options)
 
 

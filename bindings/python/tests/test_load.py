@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -56,6 +57,21 @@ def test_exception_in_progress_cancels_loading() -> None:
     with pytest.raises(ZeroDivisionError, match="enough"):
         tabla.Model.load(device="cpu", progress=fail)
     assert len(stages) == 1
+
+
+def test_model_in_memory_is_that_of_the_file() -> None:
+    data = (ROOT / "models/story.gguf").read_bytes()
+    with tabla.Model.load(device="cpu") as story:
+        digest, text = story.digest, story.generate("Once", temperature=0, max_tokens=8).text
+    for source in (data, bytearray(data), memoryview(data)):
+        with tabla.Model.load(source, device="cpu") as model:
+            assert (model.name, model.digest) == ("memory", digest)
+            assert model.generate("Once", temperature=0, max_tokens=8).text == text
+    with tabla.Model.load(data, device="cpu", max_context=64) as model:
+        with pickle.loads(pickle.dumps(model)) as again:
+            assert (again.digest, again.info.context) == (digest, 64)
+    with pytest.raises(tabla.FormatError, match="the model in memory"):
+        tabla.Model.load(data[:100], device="cpu")
 
 
 def test_file_name_may_be_invalid_utf8(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ pub(crate) fn source_name(source: &Source) -> String {
             let name = path.file_name().unwrap_or(path.as_os_str());
             name.to_string_lossy().into_owned()
         }),
+        Source::Bytes(_) => "model in memory".to_string(),
         Source::BuiltIn => "built-in story model".to_string(),
     }
 }

@@ -6,7 +6,7 @@ use super::handles;
 use super::options::load::TablaLoadOptions;
 use super::pointers::{path_of, read_sized, text_of};
 use super::sequence::TablaModel;
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_void};
 use tabla::device::GpuFeatures;
 use tabla::error::bail;
 use tabla::load::{CpuExperts, DraftingHead, GpuSpeculation, LoadOptions, Progress, STAGES};
@@ -107,27 +107,116 @@ pub unsafe extern "C" fn tabla_model_load(
     guard_value(|| {
         prepare_process();
         // SAFETY: guaranteed by the caller.
-        let c_options = unsafe { read_sized(options, TablaLoadOptions::DEFAULT) }?;
-        // SAFETY: guaranteed by the caller.
         let source = unsafe { path_of(path) }.map_or(Source::BuiltIn, Source::Path);
         // SAFETY: guaranteed by the caller.
-        let options = unsafe { c_options.options() }?;
-        let cancel = Cancel::new();
-        let model = Model::builder(source)
-            .options(options)
-            .cancel(cancel.clone())
-            .on_progress(|progress| {
-                if !report_progress(&c_options, progress) {
-                    cancel.cancel();
-                }
-            })
-            .load()?;
-        if cancel.is_pending() {
-            bail!(Cancelled, "the load was stopped by the progress callback");
-        }
-        TablaModel::insert(model)
+        unsafe { load(source, options) }
     })
     .unwrap_or(std::ptr::null_mut())
+}
+
+/// Function that is called when the library does not read the data of a model in memory any more.
+pub type TablaRelease = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
+/// Loads a model that is in memory: a GGUF file, not one of several, or a ggml file of Whisper.
+/// Returns NULL on failure; `tabla_last_error` has the reason. NULL options are the defaults.
+///
+/// `release` NULL: the data is copied. Otherwise it is not: it must stay unchanged until the library
+/// calls `release` with `user_data`, once, on any thread. It does so when the model, its sessions and
+/// batches are freed and their calls have returned; before it returns NULL; for a NULL pointer, too.
+/// For data that is never freed, such as an array of the program, `release` can be a function that
+/// does nothing.
+///
+/// # Safety
+///
+/// `data` is NULL or points to `size` bytes, which stay valid until `release` is called; `options` is
+/// NULL or points to a struct with `struct_size` set, whose pointers are NULL or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_load_memory(
+    data: *const c_void,
+    size: usize,
+    release: TablaRelease,
+    user_data: *mut c_void,
+    options: *const TablaLoadOptions,
+) -> *mut TablaModel {
+    guard_value({
+        // Part of the closure, so that the data is released even if the guard does not call it.
+        let owner = Owner {
+            data: data.cast(),
+            size,
+            release,
+            user_data,
+        };
+        move || {
+            prepare_process();
+            if owner.data.is_null() {
+                bail!(Argument, "data is NULL");
+            }
+            let source = match owner.release {
+                Some(_) => Source::bytes(owner),
+                None => Source::bytes(owner.as_ref().to_vec()),
+            };
+            // SAFETY: guaranteed by the caller.
+            unsafe { load(source, options) }
+        }
+    })
+    .unwrap_or(std::ptr::null_mut())
+}
+
+/// Data of the caller, until it is released.
+struct Owner {
+    data: *const u8,
+    size: usize,
+    release: TablaRelease,
+    user_data: *mut c_void,
+}
+
+// SAFETY: the data does not change, and the caller allows a call of `release` on any thread.
+unsafe impl Send for Owner {}
+// SAFETY: as above.
+unsafe impl Sync for Owner {}
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the caller guarantees that the data is valid and unchanged until it is released. The
+        // pointer was checked.
+        unsafe { std::slice::from_raw_parts(self.data, self.size) }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: guaranteed by the caller; called once.
+            unsafe { release(self.user_data) };
+        }
+    }
+}
+
+/// Loads a model with the options of a caller.
+///
+/// # Safety
+///
+/// `options` is NULL or points to a struct with `struct_size` set, whose pointers are NULL or C
+/// strings.
+unsafe fn load(source: Source, options: *const TablaLoadOptions) -> Result<*mut TablaModel> {
+    // SAFETY: guaranteed by the caller.
+    let c_options = unsafe { read_sized(options, TablaLoadOptions::DEFAULT) }?;
+    // SAFETY: guaranteed by the caller.
+    let options = unsafe { c_options.options() }?;
+    let cancel = Cancel::new();
+    let model = Model::builder(source)
+        .options(options)
+        .cancel(cancel.clone())
+        .on_progress(|progress| {
+            if !report_progress(&c_options, progress) {
+                cancel.cancel();
+            }
+        })
+        .load()?;
+    if cancel.is_pending() {
+        bail!(Cancelled, "the load was stopped by the progress callback");
+    }
+    TablaModel::insert(model)
 }
 
 /// Frees a model and its default session, and returns at once. A running call is cancelled, and

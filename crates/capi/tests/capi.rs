@@ -26,7 +26,8 @@ fn contract_holds() {
     let no_model = scratch("contract").join("no-model.gguf");
     std::fs::write(&no_model, "This is no model.").expect("target folder is writable");
     let version = env!("CARGO_PKG_VERSION").as_ref();
-    checks("smoke", &[version, no_model.as_os_str()]);
+    let story = root().join("models/story.gguf");
+    checks("smoke", &[version, no_model.as_os_str(), story.as_os_str()]);
 }
 
 #[test]
@@ -117,9 +118,10 @@ fn random_calls_are_safe() {
 }
 
 /// Every example: arguments, input, and a part of the expected output.
-const EXAMPLES: [(&str, &[&str], &str, &str); 5] = [
+const EXAMPLES: [(&str, &[&str], &str, &str); 6] = [
     ("chat", &[], "Tell me of a cat.\nAnd then?\n", "\n> "),
     ("embed", &[], "", " 1.000  A girl plays with a ball.\n"),
+    ("in_program", &["One day"], "", ". "),
     ("threads", &[], "", "3: Once upon a time"),
     (
         "progress",
@@ -133,9 +135,12 @@ const EXAMPLES: [(&str, &[&str], &str, &str); 5] = [
 #[test]
 fn examples_print_expected_output() {
     let folder = root().join("bindings/c/examples");
+    let story = root().join("models/story.gguf");
+    let mut flags = dynamic(&libraries());
+    flags.push(format!("-DMODEL={:?}", story.display().to_string()));
     for (name, arguments, input, expected) in EXAMPLES {
         let source = folder.join(format!("{name}.c"));
-        let Some(program) = compile(&source, "c99", "examples", &dynamic(&libraries())) else {
+        let Some(program) = compile(&source, "c99", "examples", &flags) else {
             return;
         };
         let mut command = on_cpu(Command::new(&program));

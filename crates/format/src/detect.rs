@@ -33,6 +33,14 @@ pub fn detect(path: &Path) -> Result<Kind> {
     read_head().context(path.display())
 }
 
+/// Detects the format of a model in memory.
+///
+/// # Errors
+/// As [`detect`], with `name` in place of the path.
+pub fn detect_bytes(name: &str, bytes: &[u8]) -> Result<Kind> {
+    sniff(bytes.get(..HEAD_BYTES).unwrap_or(bytes)).context(name)
+}
+
 const PYTORCH: &str = "a PyTorch checkpoint (pickle), which can execute code; convert it to GGUF";
 const COMPRESSED: &str = "a compressed file; decompress it first";
 const RETIRED: &str = "a llama.cpp format older than GGUF; convert the model to GGUF";

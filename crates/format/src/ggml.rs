@@ -4,7 +4,6 @@
 //! filters, vocabulary, tensors. Nothing is aligned. The metadata has the keys that `docs/gguf.md`
 //! of ggml defines for Whisper.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::gguf::{self, data_bytes, tensor_type};
@@ -95,7 +94,7 @@ pub(super) fn parse(source: &Arc<Bytes>, shard: usize) -> Result<Header> {
     let [vocab, mels] = [numbers[VOCAB], numbers[MELS]];
     keys.list(FILTERS, &filters(&mut r, mels)?);
     keys.list("tokenizer.ggml.tokens", &tokens(&mut r, vocab)?);
-    let keys = Bytes::Memory(Cow::Owned(keys.finish()?));
+    let keys = Bytes::memory(keys.finish()?);
     let metadata = gguf::parse(&Arc::new(keys), shard)
         .context("metadata")?
         .metadata;

@@ -35,7 +35,7 @@ pub mod write;
 #[cfg(test)]
 mod tests;
 
-pub use detect::detect;
+pub use detect::{detect, detect_bytes};
 pub use directory::Directory;
 pub use imatrix::Importance;
 pub use metadata::Metadata;

@@ -1,7 +1,6 @@
 //! File contents: mapped read-only, or in memory.
 #![expect(unsafe_code, reason = "mapping a file is an unsafe operation")]
 
-use std::borrow::Cow;
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -25,7 +24,7 @@ pub(super) enum Bytes {
         modified: Option<SystemTime>,
     },
     /// Bytes in memory: static data, or a buffer.
-    Memory(Cow<'static, [u8]>),
+    Memory(Box<dyn AsRef<[u8]> + Send + Sync>),
 }
 
 impl Bytes {
@@ -34,7 +33,7 @@ impl Bytes {
         let (file, before) = regular_file(path)?;
         if before.len() == 0 {
             // Linux cannot map an empty file; `sniff` reports the error.
-            return Ok(Self::Memory(Cow::Borrowed(&[])));
+            return Ok(Self::memory(b""));
         }
         // SAFETY: the map is private and read-only, and nothing in this process writes the file.
         // `open` requires that no other process changes it: a truncated file ends the process
@@ -58,11 +57,16 @@ impl Bytes {
         })
     }
 
+    /// Bytes in memory.
+    pub(super) fn memory(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self::Memory(Box::new(bytes))
+    }
+
     /// Returns all bytes.
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Mapped { map, .. } => map,
-            Self::Memory(bytes) => bytes,
+            Self::Memory(bytes) => (**bytes).as_ref(),
         }
     }
 

@@ -3,7 +3,6 @@
 //! A vocabulary is hundreds of thousands of strings. Opening a file scans them once and stores a
 //! four-byte offset for each; strings are borrowed from the mapped file.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,7 +39,7 @@ impl Metadata {
     /// Returns empty metadata, for safetensors files.
     pub(super) fn empty() -> Self {
         Self {
-            bytes: Arc::new(Bytes::Memory(Cow::Borrowed(&[]))),
+            bytes: Arc::new(Bytes::memory(b"")),
             entries: Vec::new(),
             by_key: Vec::new(),
         }

@@ -1,6 +1,5 @@
 //! Opens models from one file, a set of files, or bytes in memory.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,12 +123,15 @@ pub fn read_text(path: &Path, max: u64) -> Result<Option<String>> {
     map::text_file(path, max)
 }
 
-/// Opens a model from bytes in memory, such as the built-in model.
+/// Opens a model from bytes in memory, such as the built-in model. The bytes must not change.
 ///
 /// # Errors
 /// As [`open`], with `name` in place of the path.
-pub fn open_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> Result<Directory> {
-    let part = read_part(PathBuf::from(name), Bytes::Memory(bytes.into()), 0).context(name)?;
+pub fn open_bytes(
+    name: &str,
+    bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+) -> Result<Directory> {
+    let part = read_part(PathBuf::from(name), Bytes::memory(bytes), 0).context(name)?;
     match part.header.metadata.u32("split.count").context(name)? {
         None | Some(0 | 1) => assemble(vec![part]),
         Some(count) => bail!(

@@ -5,8 +5,9 @@ use super::speech_names;
 use super::tensor_scales::TensorScales;
 use super::weight::Weight;
 use crate::arch;
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::format::{self, Directory};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,8 +16,42 @@ use std::sync::Arc;
 pub enum Source {
     /// A file or folder.
     Path(PathBuf),
+    /// A GGUF file or a ggml file of Whisper in memory; [`Source::bytes`] creates it.
+    Bytes(ModelBytes),
     /// The small story model embedded in the library.
     BuiltIn,
+}
+
+impl Source {
+    /// Returns a model in memory: a GGUF file, not one of several, or a ggml file of Whisper. The bytes must not
+    /// change; they are dropped with the model.
+    ///
+    /// ```
+    /// use tabla_load::source::Source;
+    ///
+    /// static MODEL: &[u8] = b"GGUF"; // such as include_bytes!("model.gguf")
+    /// let source = Source::bytes(MODEL);
+    /// # let _ = source;
+    /// ```
+    pub fn bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self::Bytes(ModelBytes(Arc::new(bytes)))
+    }
+}
+
+/// Bytes of a model in memory, shared by its clones.
+#[derive(Clone)]
+pub struct ModelBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl AsRef<[u8]> for ModelBytes {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl fmt::Debug for ModelBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.as_ref().len())
+    }
 }
 
 impl From<PathBuf> for Source {
@@ -47,6 +82,8 @@ pub struct Opened {
     pub file: Arc<Directory>,
     /// The folder of a safetensors model; `None` for GGUF.
     pub folder: Option<hf::Folder>,
+    /// Whether the model is in memory, so that no files are next to it.
+    pub in_memory: bool,
 }
 
 impl Opened {
@@ -78,9 +115,20 @@ impl Opened {
 pub fn detect(source: &Source) -> Result<format::Kind> {
     match source {
         Source::Path(path) => format::detect(&model_path(path)?),
+        Source::Bytes(bytes) => match format::detect_bytes(IN_MEMORY, bytes.as_ref())? {
+            format::Kind::Safetensors => bail!(
+                Unsupported,
+                "{IN_MEMORY}: a safetensors file; its config.json and tokenizer.json are required, so load its \
+                 folder by path, or convert it to GGUF"
+            ),
+            kind => Ok(kind),
+        },
         Source::BuiltIn => Ok(format::Kind::Gguf),
     }
 }
+
+/// Name of a model in memory in messages.
+const IN_MEMORY: &str = "the model in memory";
 
 /// Returns the path of the model files: of a sentence-transformers folder, that of its transformer.
 fn model_path(path: &Path) -> Result<PathBuf> {
@@ -99,6 +147,7 @@ fn model_path(path: &Path) -> Result<PathBuf> {
 pub fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
     let mut file = match source {
         Source::Path(path) => format::open(&model_path(path)?)?,
+        Source::Bytes(bytes) => format::open_bytes(IN_MEMORY, bytes.clone())?,
         Source::BuiltIn => format::open_bytes("built-in", BUILT_IN)?,
     };
     let mut folder = None;
@@ -116,6 +165,9 @@ pub fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
     {
         file.metadata = metadata;
     }
-    let file = Arc::new(file);
-    Ok(Opened { file, folder })
+    Ok(Opened {
+        file: Arc::new(file),
+        folder,
+        in_memory: !matches!(source, Source::Path(_)),
+    })
 }

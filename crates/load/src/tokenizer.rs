@@ -38,6 +38,10 @@ pub fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
     let path = path_next_to(model);
     match file_next_to(model)? {
         Some(text) => Tokenizer::from_json(&text, None).context(path.display()),
+        None if model.in_memory => bail!(
+            Format,
+            "the model in memory has no vocabulary; load it by path, next to the tokenizer.json of its model"
+        ),
         None => bail!(
             Format,
             "the file has no vocabulary: expected the tokenizer.json of its model at {}",
@@ -50,7 +54,7 @@ pub fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
 /// is none.
 pub fn file_next_to(model: &Opened) -> Result<Option<String>> {
     let metadata = &model.file.metadata;
-    if metadata.get(TOKENS).is_some() || metadata.get(MODEL).is_some() {
+    if model.in_memory || metadata.get(TOKENS).is_some() || metadata.get(MODEL).is_some() {
         return Ok(None);
     }
     format::read_text(&path_next_to(model), FILE_BYTES_MAX)

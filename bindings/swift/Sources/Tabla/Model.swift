@@ -17,11 +17,32 @@ public final class Model: Sendable {
         options: LoadOptions = LoadOptions(),
         progress: @escaping @Sendable (LoadProgress) -> Void = { _ in }
     ) async throws -> Model {
+        try await load(options, progress) { c in
+            try withCString(path) { tabla_model_load($0, c) }
+        }
+    }
+
+    /// Loads a model that is in memory: a GGUF file, or a ggml file of Whisper. The data is copied.
+    public static func load(
+        data: Data,
+        options: LoadOptions = LoadOptions(),
+        progress: @escaping @Sendable (LoadProgress) -> Void = { _ in }
+    ) async throws -> Model {
+        try await load(options, progress) { c in
+            data.withUnsafeBytes { tabla_load_memory($0.baseAddress, $0.count, nil, nil, c) }
+        }
+    }
+
+    private static func load(
+        _ options: LoadOptions,
+        _ progress: @escaping @Sendable (LoadProgress) -> Void,
+        _ call: @escaping @Sendable (UnsafeMutablePointer<TablaLoadOptions>) throws -> OpaquePointer?
+    ) async throws -> Model {
         try Task.checkCancellation()
         let watch = Watch(progress)
         do {
             return try await withTaskCancellationHandler {
-                try await blocking { try Model(path, options, watch) }
+                try await blocking { try Model(options, watch, call) }
             } onCancel: {
                 watch.cancelled.with { $0 = true }
             }
@@ -30,22 +51,23 @@ public final class Model: Sendable {
         }
     }
 
-    private init(_ path: String?, _ options: LoadOptions, _ watch: Watch) throws {
+    private init(
+        _ options: LoadOptions, _ watch: Watch,
+        _ call: (UnsafeMutablePointer<TablaLoadOptions>) throws -> OpaquePointer?
+    ) throws {
         try Library.checkVersion()
-        let handle = try withCString(path) { path in
-            try options.withC { c in
-                c.pointee.progress = { stage, name, milliseconds, done, watch in
-                    let watch = Unmanaged<Watch>.fromOpaque(watch!).takeUnretainedValue()
-                    watch.progress(
-                        LoadProgress(
-                            stage: Int(stage), name: String(cString: name!),
-                            milliseconds: milliseconds, done: done))
-                    return watch.cancelled.with { $0 } ? 1 : 0
-                }
-                c.pointee.user_data = Unmanaged.passUnretained(watch).toOpaque()
-                return try withExtendedLifetime(watch) {
-                    try Handle(tabla_model_load(path, c), free: { tabla_free_model($0) })
-                }
+        let handle = try options.withC { c in
+            c.pointee.progress = { stage, name, milliseconds, done, watch in
+                let watch = Unmanaged<Watch>.fromOpaque(watch!).takeUnretainedValue()
+                watch.progress(
+                    LoadProgress(
+                        stage: Int(stage), name: String(cString: name!),
+                        milliseconds: milliseconds, done: done))
+                return watch.cancelled.with { $0 } ? 1 : 0
+            }
+            c.pointee.user_data = Unmanaged.passUnretained(watch).toOpaque()
+            return try withExtendedLifetime(watch) {
+                try Handle(call(c), free: { tabla_free_model($0) })
             }
         }
         var info = TablaModelInfo()

@@ -24,6 +24,22 @@ final class ModelTests: XCTestCase {
         XCTAssertFalse(model.facts.device.isEmpty)
     }
 
+    func testModelInMemoryIsThatOfTheFile() async throws {
+        var options = LoadOptions()
+        options.device = .cpu
+        let data = try Data(contentsOf: URL(fileURLWithPath: repositoryFile("models/story.gguf")))
+        let model = try await Model.load(data: data, options: options)
+        let story = try await Model.load(options: options)
+        let (digest, expected) = (try await model.digest(), try await story.digest())
+        XCTAssertEqual(digest, expected)
+        do {
+            _ = try await Model.load(data: data.prefix(100), options: options)
+            XCTFail("a part of a file is no model")
+        } catch let error as TablaError {
+            XCTAssertEqual(error.code, .format)
+        }
+    }
+
     func testCancellingTheTaskCancelsLoading() async throws {
         let (stages, cancelled) = (Locked(0), DispatchSemaphore(value: 0))
         let load = Task {

@@ -407,6 +407,7 @@ impl Machine<'_> {
         };
         let path = match self.source {
             Source::Path(path) => path.to_string_lossy(),
+            Source::Bytes(_) => "in memory".into(),
             Source::BuiltIn => "built-in".into(),
         };
         let object = json!({
