@@ -592,7 +592,11 @@ static void from_memory(const char *path) {
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     CHECK(tabla_load_memory(data, 0, release, &released, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_FORMAT);
-    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 4);
+    CHECK(tabla_load_memory(data, SIZE_MAX, release, &released, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 5);
+    CHECK(tabla_load_memory(data, SIZE_MAX / 4, NULL, NULL, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_MEMORY);
     free(data);
     CHECK(tabla_free_model(built_in) == TABLA_OK);
 }

@@ -151,9 +151,15 @@ pub unsafe extern "C" fn tabla_load_memory(
             if owner.data.is_null() {
                 bail!(Argument, "data is NULL");
             }
+            if isize::try_from(size).is_err() {
+                bail!(
+                    Argument,
+                    "invalid size {size}: larger than the address space"
+                );
+            }
             let source = match owner.release {
                 Some(_) => Source::bytes(owner),
-                None => Source::bytes(owner.as_ref().to_vec()),
+                None => Source::bytes(owner.copied()?),
             };
             // SAFETY: guaranteed by the caller.
             unsafe { load(source, options) }
@@ -174,6 +180,18 @@ struct Owner {
 unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
+
+impl Owner {
+    /// Returns a copy of the data.
+    fn copied(&self) -> Result<Vec<u8>> {
+        let mut copy = Vec::new();
+        if copy.try_reserve_exact(self.size).is_err() {
+            bail!(Memory, "no memory for a copy of {} bytes", self.size);
+        }
+        copy.extend_from_slice(self.as_ref());
+        Ok(copy)
+    }
+}
 
 impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
