@@ -107,24 +107,41 @@ struct Thresholds<F>(PhantomData<F>);
 impl<F: Threshold> Kernel for Thresholds<F> {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        let shape: RowShape = args.params();
-        let [vocab, size, parts] = [shape.vocab, shape.part, shape.parts].map(|n| n as usize);
-        let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
-        let mut y = args.open::<f32>(AT.y);
+        let RowShape { part, parts, .. } = args.params();
+        let [size, parts] = [part, parts].map(|n| n as usize);
         let mut maxima = args.open::<f32>(AT.maxima);
-        let mut scratch = F::SCRATCH.map(|_| args.open::<f32>(COUNT));
-        for t in args.units() {
-            let row = rows[t];
-            let sampler = &samplers[row.sequence as usize];
-            let scratch = scratch
-                .as_mut()
-                .map_or(&mut [][..], |scratch| scratch.whole());
-            let (y, maxima) = (y.unit(t, vocab), maxima.unit(t, parts));
-            let parts = Parts { y, maxima, size };
-            if let Some(least) = F::least(RowContext { row, sampler }, parts, scratch) {
+        each_row(args, F::SCRATCH, |t, context, y, scratch| {
+            let maxima = maxima.unit(t, parts);
+            if let Some(least) = F::least(context, Parts { y, maxima, size }, scratch) {
                 keep_from(y, maxima, size, least);
             }
-        }
+        });
+    }
+}
+
+/// Calls `apply` with each row of logits, its sampler, and the scratch memory, if there is some.
+#[inline(always)]
+fn each_row(
+    mut args: Args<'_>,
+    scratch: Option<usize>,
+    mut apply: impl FnMut(usize, RowContext<'_>, &mut [f32], &mut [f32]),
+) {
+    let RowShape { vocab, .. } = args.params();
+    let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
+    let mut y = args.open::<f32>(AT.y);
+    let mut scratch = scratch.map(|_| args.open::<f32>(COUNT));
+    for t in args.units() {
+        let row = rows[t];
+        let sampler = &samplers[row.sequence as usize];
+        let scratch = scratch
+            .as_mut()
+            .map_or(&mut [][..], |scratch| scratch.whole());
+        apply(
+            t,
+            RowContext { row, sampler },
+            y.unit(t, vocab as usize),
+            scratch,
+        );
     }
 }
 
@@ -162,28 +179,19 @@ struct Filters<F>(PhantomData<F>);
 
 impl<F: Filter> Kernel for Filters<F> {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        let shape: RowShape = args.params();
-        let [vocab, size, parts] = [shape.vocab, shape.part, shape.parts].map(|n| n as usize);
-        let (samplers, rows) = (args.samplers(AT.samplers), args.rows(AT.state));
+    fn run<S: Simd>(_: S, args: Args<'_>) {
+        let RowShape { part, parts, .. } = args.params();
+        let [size, parts] = [part, parts].map(|n| n as usize);
         let maxima = args.f32s(AT.maxima);
-        let mut y = args.open::<f32>(AT.y);
-        let mut scratch = F::SCRATCH.map(|_| args.open::<f32>(COUNT));
-        for t in args.units() {
-            let row = rows[t];
-            let sampler = &samplers[row.sequence as usize];
-            let scratch = scratch
-                .as_mut()
-                .map_or(&mut [][..], |scratch| scratch.whole());
-            let (y, maxima) = (y.unit(t, vocab), &maxima[t * parts..][..parts]);
-            let parts = Parts { y, maxima, size };
-            if let Some(change) = F::change(RowContext { row, sampler }, parts, scratch) {
+        each_row(args, F::SCRATCH, |t, context, y, scratch| {
+            let maxima = &maxima[t * parts..][..parts];
+            if let Some(change) = F::change(context, Parts { y, maxima, size }, scratch) {
                 let live = y.chunks_mut(size).zip(maxima);
                 for (y, _) in live.filter(|(_, max)| **max > f32::NEG_INFINITY) {
                     y.iter_mut().for_each(|y| *y = change(*y));
                 }
             }
-        }
+        });
     }
 }
 
