@@ -3,10 +3,12 @@
 //! Sennrich et al. 2016. The best pair is determined by a list of merges (GPT-2 and successors) or
 //! by the score of the merged token (`SentencePiece`).
 
+use super::array::Array;
 use super::bytelevel;
 use super::fallback::Fallback;
 use super::index::Index;
 use super::merges::MergeTable;
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tabla_core::error::{Result, bail};
@@ -20,12 +22,12 @@ const NONE: u32 = u32::MAX;
 /// A BPE model.
 #[derive(Debug)]
 pub(super) struct Bpe {
-    index: Index,
+    pub(super) index: Index,
     /// Id of each byte if merging starts from bytes; `None` if it starts from characters.
-    bytes: Option<Box<[u32; 256]>>,
-    ranking: Ranking,
-    ignore_merges: IgnoreMerges,
-    fallback: Fallback,
+    pub(super) bytes: Option<Box<[u32; 256]>>,
+    pub(super) ranking: Ranking,
+    pub(super) ignore_merges: IgnoreMerges,
+    pub(super) fallback: Fallback,
 }
 
 /// Order in which pairs are merged.
@@ -34,11 +36,12 @@ pub(super) enum Ranking {
     /// By position in the list of merges.
     Merges(MergeTable),
     /// By the score of the resulting token, indexed by id.
-    Scores(Vec<f64>),
+    Scores(Array<f64>),
 }
 
 /// Whether a word that is in the vocabulary bypasses the merges (`ignore_merges`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum IgnoreMerges {
     /// Words are always merged.
     Never,
@@ -49,7 +52,8 @@ pub(super) enum IgnoreMerges {
 }
 
 /// Symbols that merging starts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Alphabet {
     /// Bytes, in the alphabet of [`bytelevel`].
     Bytes,
@@ -114,7 +118,7 @@ impl Bpe {
     pub(super) fn memory_bytes(&self) -> usize {
         let ranking = match &self.ranking {
             Ranking::Merges(merges) => merges.memory_bytes(),
-            Ranking::Scores(scores) => size_of::<f64>() * scores.capacity(),
+            Ranking::Scores(scores) => scores.memory_bytes(),
         };
         self.index.memory_bytes() + ranking
     }
@@ -275,6 +279,7 @@ mod tests {
             StringTable::from_strings(tokens.iter().copied(), 9).unwrap(),
             |_| true,
         )
+        .unwrap()
     }
 
     fn bpe_with_merges(tokens: &[&str], merges: &[(&str, &str)]) -> Bpe {
@@ -301,7 +306,7 @@ mod tests {
     #[test]
     fn merges_pair_with_best_score() {
         let index = index(&["a", "b", "ab", "ba", "abab"]);
-        let ranking = Ranking::Scores(vec![0., 0., -2., -1., 0.]);
+        let ranking = Ranking::Scores(vec![0., 0., -2., -1., 0.].into());
         let ignore = IgnoreMerges::Never;
         let bpe = Bpe::new(
             index,

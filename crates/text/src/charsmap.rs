@@ -5,6 +5,9 @@
 //! label in bits 0 to 7, bit 8 set if it has a value, and the offset of its children in bits 10 to
 //! 30, shifted left by 8 if bit 9 is set. A value unit has bit 31 set and the offset of a text.
 
+use super::base64;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tabla_core::error::{Result, bail};
 
 /// Maximum map size in bytes. The NFKC map has 300 KB.
@@ -82,6 +85,24 @@ impl Charsmap {
             let text = self.texts.get(usize::try_from(place).ok()?..)?;
             Some((length, text.split('\0').next()?))
         })
+    }
+}
+
+impl Serialize for Charsmap {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let length = u32::try_from(4 * self.units.len()).unwrap_or(u32::MAX);
+        let units = std::iter::once(&length).chain(&self.units);
+        let mut bytes: Vec<u8> = units.flat_map(|unit| unit.to_le_bytes()).collect();
+        bytes.extend_from_slice(self.texts.as_bytes());
+        serializer.serialize_str(&base64::encode(&bytes))
+    }
+}
+
+impl<'de> Deserialize<'de> for Charsmap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = base64::decode(&text).map_err(D::Error::custom)?;
+        Self::read(&bytes).map_err(D::Error::custom)
     }
 }
 

@@ -18,11 +18,14 @@ pub(super) struct Fallback {
 
 impl Fallback {
     /// Returns the byte tokens, such as `<0x0A>`.
-    pub(super) fn byte_tokens(index: &Index, token_types: &[TokenType]) -> Box<[Option<u32>; 256]> {
+    pub(super) fn byte_tokens(
+        index: &Index,
+        token_types: impl Iterator<Item = TokenType>,
+    ) -> Box<[Option<u32>; 256]> {
         let mut bytes = Box::new([None; 256]);
         for (id, _) in (0..)
             .zip(token_types)
-            .filter(|(_, token_type)| **token_type == TokenType::Byte)
+            .filter(|(_, token_type)| *token_type == TokenType::Byte)
         {
             if let Some(byte) = spm::byte_of(index.text(id)) {
                 bytes[usize::from(byte)].get_or_insert(id);

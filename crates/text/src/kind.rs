@@ -1,7 +1,10 @@
 //! Vocabulary types.
 
+use serde::{Deserialize, Serialize};
+
 /// Type of a vocabulary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum VocabKind {
     /// `SentencePiece` BPE: spaces as `▁`, scores or merges, byte fallback.
     Llama,

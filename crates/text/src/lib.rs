@@ -3,6 +3,8 @@
 //! The crate does no I/O and does not depend on models or devices. A [`Vocab`] is plain data, a
 //! [`Tokenizer`] is built from it, and a [`Utf8Stream`] turns token bytes into valid UTF-8 text.
 
+mod array;
+mod base64;
 mod bert;
 mod bpe;
 mod bytelevel;
@@ -10,6 +12,7 @@ mod charsmap;
 mod chat;
 mod fallback;
 mod grammar;
+mod hash;
 mod index;
 mod json;
 mod kind;
@@ -20,6 +23,7 @@ mod pattern;
 mod pieces;
 mod pre;
 mod ranks;
+mod sections;
 mod spec;
 mod special;
 mod spm;
@@ -34,6 +38,7 @@ mod wordpiece;
 #[cfg(test)]
 mod tests;
 
+pub use array::Section;
 pub use chat::{
     AdaptedConversation, AllowedToolCalls, AssistantMessage, BUILTIN_TEMPLATES, ChatFormat,
     ChatParser, ChatTemplate, ChatTemplates, Conversation, MessageDelta, TemplateChoice,

@@ -1,20 +1,18 @@
 //! Lists of merges: from a pair of adjacent tokens to its rank and the resulting token.
 
+use super::array::{Array, Section};
+use super::hash::{NumberTable, Seed};
 use super::index::Index;
-use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
-use std::hash::BuildHasher as _;
 use tabla_core::error::{Result, bail};
 
 /// A list of merges, best first.
 #[derive(Debug)]
 pub(super) struct MergeTable {
     /// Ids of both parts and of the result, by rank.
-    merges: Vec<[u32; 3]>,
+    pub(super) merges: Array<[u32; 3]>,
     /// Ranks by parts. A merge is found through `merges`, which keeps this table small.
-    ranks: HashTable<u32>,
-    /// Randomly seeded, so that a file cannot cause collisions.
-    hasher: DefaultHashBuilder,
+    pub(super) ranks: NumberTable,
 }
 
 /// Ids of a merge with a part or a result that is not a token.
@@ -30,43 +28,67 @@ impl MergeTable {
         merges: &[(&str, &str)],
         is_control: impl Fn(&str) -> bool,
     ) -> Result<Self> {
-        let mut table = Self {
-            merges: ids(index, merges),
-            ranks: HashTable::with_capacity(merges.len()),
-            hasher: DefaultHashBuilder::default(),
-        };
-        for ((rank, ids), parts) in (0..).zip(&table.merges).zip(merges) {
+        let ids = ids(index, merges);
+        for ((rank, ids), parts) in (0..).zip(&ids).zip(merges) {
             if *ids == UNKNOWN {
                 check_dropped(index, rank, *parts, &is_control)?;
-                continue;
             }
-            let pair = |rank: u32| pair(table.merges[rank as usize]);
-            let hash = |rank: &u32| table.hasher.hash_one(pair(*rank));
-            let same = |other: &u32| pair(*other) == pair(rank);
-            let entry = table.ranks.entry(hash(&rank), same, hash);
-            // The first of duplicates wins.
-            entry.or_insert(rank);
         }
-        Ok(table)
+        let known = || (0..).zip(&ids).filter(|(_, ids)| **ids != UNKNOWN);
+        let pair = |rank: u32| {
+            let [left, right, _] = ids[rank as usize];
+            [left, right]
+        };
+        let ranks = NumberTable::build(
+            ids.len(),
+            || known().map(|(rank, _)| rank),
+            |seed, rank| seed.hash_pair(pair(rank)),
+            |a, b| pair(a) == pair(b),
+        )?;
+        let merges = ids.into();
+        Ok(Self { merges, ranks })
+    }
+
+    /// Uses the list in two sections, for a vocabulary of `tokens` tokens. `seed` is that of the ranks.
+    ///
+    /// # Errors
+    /// `Format` for a list with other ids, or an invalid table of ranks.
+    pub(super) fn stored(
+        merges: Section,
+        (seed, ranks): (Seed, Section),
+        tokens: usize,
+    ) -> Result<Self> {
+        let merges = Array::<[u32; 3]>::shared(merges)?;
+        let is_valid =
+            |ids: &[u32; 3]| *ids == UNKNOWN || ids.iter().all(|id| (*id as usize) < tokens);
+        if let Some(rank) = merges.iter().position(|ids| !is_valid(ids)) {
+            bail!(
+                Format,
+                "merge {rank} has an id that is not in the vocabulary"
+            );
+        }
+        let is_known = |rank: u32| merges.get(rank as usize).is_some_and(|ids| *ids != UNKNOWN);
+        let ranks = NumberTable::stored(seed, ranks, is_known)?;
+        Ok(Self { merges, ranks })
     }
 
     /// Returns the rank and the resulting id of a pair of ids.
-    pub(super) fn get(&self, [left, right]: [u32; 2]) -> Option<(u32, u32)> {
-        let key = pair([left, right, 0]);
-        let same = |rank: &u32| pair(self.merges[*rank as usize]) == key;
-        let rank = *self.ranks.find(self.hasher.hash_one(key), same)?;
-        Some((rank, self.merges[rank as usize][2]))
+    #[inline]
+    pub(super) fn get(&self, pair: [u32; 2]) -> Option<(u32, u32)> {
+        let merges = &*self.merges;
+        let is_same = |rank: u32| {
+            let merge = merges.get(rank as usize);
+            merge.is_some_and(|[left, right, _]| [*left, *right] == pair)
+        };
+        let hash = self.ranks.seed.hash_pair(pair);
+        let rank = self.ranks.find(hash, is_same)?;
+        Some((rank, merges.get(rank as usize)?[2]))
     }
 
     /// Returns the size of both tables in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<[u32; 3]>() * self.merges.capacity() + self.ranks.allocation_size()
+        self.merges.memory_bytes() + self.ranks.slots.memory_bytes()
     }
-}
-
-/// The parts of a merge as a key.
-fn pair([left, right, _]: [u32; 3]) -> u64 {
-    u64::from(left) << u32::BITS | u64::from(right)
 }
 
 /// Returns an error unless merge `rank`, with an unknown part or result, has a control token.
@@ -95,6 +117,10 @@ fn ids(index: &Index, merges: &[(&str, &str)]) -> Vec<[u32; 3]> {
     /// Minimum number of merges per thread.
     const CHUNK_MIN: usize = 16 << 10;
     let mut ids = vec![[0; 3]; merges.len()];
+    let mut is_indexed = vec![false; index.len()];
+    for id in index.ids() {
+        is_indexed[id as usize] = true;
+    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let chunk = merges.len().div_ceil(threads).max(CHUNK_MIN);
     let chunks = Mutex::new(merges.chunks(chunk).zip(ids.chunks_mut(chunk)));
@@ -102,7 +128,7 @@ fn ids(index: &Index, merges: &[(&str, &str)]) -> Vec<[u32; 3]> {
     std::thread::scope(|scope| {
         let work = || {
             while let Some((merges, ids)) = next() {
-                look_up(index, merges, ids);
+                look_up(index, &is_indexed, merges, ids);
             }
         };
         for _ in 1..merges.len().div_ceil(chunk) {
@@ -115,17 +141,27 @@ fn ids(index: &Index, merges: &[(&str, &str)]) -> Vec<[u32; 3]> {
     ids
 }
 
-/// Looks up the ids of some merges.
-fn look_up(index: &Index, merges: &[(&str, &str)], ids: &mut [[u32; 3]]) {
-    let mut result = String::new();
-    for ((left, right), ids) in merges.iter().zip(ids) {
-        result.clear();
-        result.extend([*left, right]);
-        let found = [left, right, result.as_str()].map(|part| index.get(part));
-        *ids = match found {
-            [Some(left), Some(right), Some(result)] => [left, right, result],
+/// Looks up the ids of some merges. `is_indexed` has a flag for each id.
+fn look_up(index: &Index, is_indexed: &[bool], merges: &[(&str, &str)], ids: &mut [[u32; 3]]) {
+    let mut text = String::new();
+    let mut last = 0;
+    for (&(left, right), ids) in merges.iter().zip(ids) {
+        // Most lists have the results in the order of ids, so that the text of the expected id is compared instead.
+        let is_result = |id: &u32| {
+            let rest = index.bytes(*id).strip_prefix(left.as_bytes());
+            rest == Some(right.as_bytes()) && is_indexed.get(*id as usize) == Some(&true)
+        };
+        let expected = [last, last + 1].into_iter().find(is_result);
+        let result = expected.or_else(|| {
+            text.clear();
+            text.extend([left, right]);
+            index.get(&text)
+        });
+        *ids = match (index.get(left), index.get(right), result) {
+            (Some(left), Some(right), Some(result)) => [left, right, result],
             _ => UNKNOWN,
         };
+        last = result.unwrap_or(last);
     }
 }
 
@@ -151,7 +187,7 @@ mod tests {
     #[test]
     fn first_of_duplicate_merges_wins() {
         let tokens = StringTable::from_strings(["a", "b", "ab", "abb"], 9).unwrap();
-        let index = Index::new(tokens, |_| true);
+        let index = Index::new(tokens, |_| true).unwrap();
         let merges = [("a", "b"), ("ab", "b"), ("a", "b")];
         let table = MergeTable::new(&index, &merges, |_| false).unwrap();
         assert_eq!(table.get([0, 1]), Some((0, 2)));
@@ -162,7 +198,7 @@ mod tests {
     #[test]
     fn merges_with_control_tokens_are_dropped() {
         let tokens = StringTable::from_strings(["a", "b", "ab", "<s>"], 9).unwrap();
-        let index = Index::new(tokens, |id| id != 3);
+        let index = Index::new(tokens, |id| id != 3).unwrap();
         let merges = [("<s>", "a"), ("a", "b")];
         let table = MergeTable::new(&index, &merges, |text| text == "<s>").unwrap();
         assert_eq!(table.get([0, 1]), Some((1, 2)));

@@ -1,6 +1,7 @@
 //! The tokenizer model, which encodes words to ids: BPE, `WordPiece` or Unigram.
 
 use super::bpe::{self, Bpe};
+use super::index::Index;
 use super::unigram::{BestTokenization, Unigram};
 use super::wordpiece::WordPiece;
 use tabla_core::error::Result;
@@ -35,6 +36,15 @@ impl Model {
             Self::Bpe(model) => model.encode(word, &mut scratch.bpe, out),
             Self::WordPiece(model) => model.encode(word, out),
             Self::Unigram(model) => model.encode(word, &mut scratch.unigram, out),
+        }
+    }
+
+    /// Returns the index of the token texts.
+    pub(super) fn index(&self) -> &Index {
+        match self {
+            Self::Bpe(model) => &model.index,
+            Self::WordPiece(model) => &model.index,
+            Self::Unigram(model) => &model.index,
         }
     }
 

@@ -1,7 +1,9 @@
 //! Pairs of texts in one sequence, as cross-encoders read them.
 
+use serde::{Deserialize, Serialize};
+
 /// Ids that join two texts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PairFormat {
     pub(super) before: Vec<u32>,
     pub(super) between: Vec<u32>,

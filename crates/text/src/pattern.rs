@@ -5,6 +5,9 @@
 //! limit the total time of many slow searches, so a deadline does.
 
 use fancy_regex::{Regex, RegexBuilder};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
@@ -26,6 +29,34 @@ pub(super) enum Pattern {
     Literal(Box<str>),
     /// A regular expression.
     Regex(Box<Regex>),
+}
+
+/// The text of a pattern in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PatternText<'a> {
+    Literal(Cow<'a, str>),
+    Regex(Cow<'a, str>),
+}
+
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = match self {
+            Self::Literal(text) => PatternText::Literal(Cow::Borrowed(text)),
+            Self::Regex(regex) => PatternText::Regex(Cow::Borrowed(regex.as_str())),
+        };
+        text.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pattern = match PatternText::deserialize(deserializer)? {
+            PatternText::Literal(text) => Self::literal(&text),
+            PatternText::Regex(text) => Self::regex(&text),
+        };
+        pattern.map_err(D::Error::custom)
+    }
 }
 
 /// Time limit for encoding one text.

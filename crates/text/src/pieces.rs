@@ -1,5 +1,6 @@
 //! Token texts in one allocation, token types, and limits on vocabularies.
 
+use super::array::{Array, Section};
 use tabla_core::error::{Result, bail};
 
 /// Maximum vocabulary size. The largest in use has 262,208 entries.
@@ -12,12 +13,20 @@ pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 /// A table of byte strings in one allocation.
 #[derive(Debug)]
 pub(super) struct StringTable {
+    pub(super) bytes: Array<u8>,
+    /// Ascending.
+    pub(super) ends: Array<u32>,
+}
+
+/// Builds a [`StringTable`].
+#[derive(Debug)]
+pub(super) struct StringTableBuilder {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     entry_bytes_max: usize,
 }
 
-impl StringTable {
+impl StringTableBuilder {
     /// Creates an empty table with capacity for `entries` of typical length.
     pub(super) fn sized_for(entries: usize, entry_bytes_max: usize) -> Self {
         Self {
@@ -52,35 +61,85 @@ impl StringTable {
         Ok(())
     }
 
+    /// Returns the table.
+    pub(super) fn finish(self) -> StringTable {
+        StringTable {
+            bytes: self.bytes.into(),
+            ends: self.ends.into(),
+        }
+    }
+}
+
+impl StringTable {
     /// Creates a table of `strings`.
     pub(super) fn from_strings<'a, I>(strings: I, entry_bytes_max: usize) -> Result<Self>
     where
         I: IntoIterator<Item = &'a str, IntoIter: ExactSizeIterator>,
     {
         let strings = strings.into_iter();
-        let mut table = Self::sized_for(strings.len(), entry_bytes_max);
+        let mut table = StringTableBuilder::sized_for(strings.len(), entry_bytes_max);
         for string in strings {
             table.push(|out| out.extend_from_slice(string.as_bytes()))?;
         }
-        Ok(table)
+        Ok(table.finish())
+    }
+
+    /// Uses the table in two sections.
+    ///
+    /// # Errors
+    /// `Format` for invalid ends, or entries over the limits of a vocabulary.
+    pub(super) fn stored(bytes: Section, ends: Section) -> Result<Self> {
+        let (bytes, ends) = (Array::shared(bytes)?, Array::<u32>::shared(ends)?);
+        let lengths = ends.iter().scan(0, |start, end| {
+            let length = end.checked_sub(*start);
+            *start = *end;
+            Some(length.map_or(usize::MAX, |length| length as usize))
+        });
+        let longest = lengths.max().unwrap_or(0);
+        let is_complete = ends.last().map_or(0, |end| *end as usize) == bytes.len();
+        if longest > TOKEN_BYTES_MAX || !is_complete || bytes.len() > TEXT_BYTES_MAX {
+            bail!(Format, "the ends of token texts are invalid");
+        }
+        Ok(Self { bytes, ends })
+    }
+
+    /// Checks that the entries are strings.
+    ///
+    /// # Errors
+    /// `Format` for an entry that is not UTF-8.
+    pub(super) fn check_strings(&self) -> Result<()> {
+        let all = str::from_utf8(&self.bytes).ok();
+        let is_boundary = |end: &u32| all.is_some_and(|all| all.is_char_boundary(*end as usize));
+        if !self.ends.iter().all(is_boundary) {
+            bail!(Format, "a token text is not UTF-8");
+        }
+        Ok(())
     }
 
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
+    /// Returns the length of the longest entry.
+    pub(super) fn longest(&self) -> usize {
+        self.iter().map(<[u8]>::len).max().unwrap_or(0)
+    }
+
     /// Returns the size of the table in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + size_of::<u32>() * self.ends.capacity()
+        self.bytes.memory_bytes() + self.ends.memory_bytes()
     }
 
     /// Returns entry `n`, empty if out of range.
+    #[inline]
     pub(super) fn get(&self, n: usize) -> &[u8] {
-        let Some(&end) = self.ends.get(n) else {
+        let ends = &*self.ends;
+        let Some(&end) = ends.get(n) else {
             return &[];
         };
-        let start = if n == 0 { 0 } else { self.ends[n - 1] };
-        &self.bytes[start as usize..end as usize]
+        let start = if n == 0 { 0 } else { ends[n - 1] };
+        let entry = self.bytes.get(start as usize..end as usize);
+        entry.unwrap_or_default()
     }
 
     /// All entries, in order.
@@ -90,7 +149,7 @@ impl StringTable {
 
     /// Returns entry `n` of a table of strings.
     pub(super) fn text(&self, n: usize) -> &str {
-        str::from_utf8(self.get(n)).expect("built from strings")
+        str::from_utf8(self.get(n)).unwrap_or_default()
     }
 }
 
@@ -119,7 +178,7 @@ impl TokenType {
     }
 
     /// Converts to the GGUF number.
-    pub(super) fn to_ggml(self) -> u32 {
+    pub(super) fn to_ggml(self) -> u8 {
         match self {
             Self::Normal => 1,
             Self::Unknown => 2,

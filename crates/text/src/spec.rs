@@ -7,7 +7,7 @@ use super::kind::VocabKind;
 use super::merges::MergeTable;
 use super::model::Model;
 use super::pair::PairFormat;
-use super::pieces::{StringTable, TOKEN_BYTES_MAX, TokenType};
+use super::pieces::{StringTable, StringTableBuilder, TOKEN_BYTES_MAX, TokenType};
 use super::special::{AddedTokenOptions, SpecialTokenIndex};
 use super::steps::Step;
 use super::unigram::Unigram;
@@ -95,35 +95,14 @@ impl TokenizerSpec<'_> {
     /// # Errors
     /// `TooLarge` if the length or the number of special tokens exceeds the limits.
     pub(super) fn specials(&self) -> Result<SpecialTokenIndex> {
-        let is_special =
-            |token_type: TokenType| token_type.is_control() || token_type == TokenType::UserDefined;
-        let listed = (0..).zip(self.tokens.iter().zip(&self.token_types));
-        let listed = listed.filter(|(_, (_, token_type))| is_special(**token_type));
-        let count = listed.clone().count();
-        if count > SPECIALS_MAX {
-            bail!(
-                TooLarge,
-                "{count} special tokens exceed the limit of {SPECIALS_MAX}"
-            );
-        }
-        let is_too_long = |text: &str| text.len() > SPECIAL_BYTES_MAX;
-        if let Some((id, (token, _))) = listed.clone().find(|(_, (token, _))| is_too_long(token)) {
-            let bytes = token.len();
-            bail!(
-                TooLarge,
-                "special token {id}: {bytes} bytes exceed the limit of {SPECIAL_BYTES_MAX}"
-            );
-        }
-        let tokens = listed.map(|(id, (token, _))| (id, &**token));
-        Ok(SpecialTokenIndex::new(
-            tokens,
-            self.added_token_options.clone(),
-        ))
+        let text = |id: u32| &*self.tokens[id as usize];
+        let types = self.token_types.iter().copied();
+        specials(types, text, self.added_token_options.clone())
     }
 
     /// Decodes each token to its bytes.
     pub(super) fn pieces(&self) -> Result<StringTable> {
-        let mut pieces = StringTable::sized_for(self.tokens.len(), TOKEN_BYTES_MAX);
+        let mut pieces = StringTableBuilder::sized_for(self.tokens.len(), TOKEN_BYTES_MAX);
         for (token, token_type) in self.tokens.iter().zip(&self.token_types) {
             pieces.push(|out| match (token_type, self.kind) {
                 (TokenType::Control | TokenType::Unknown, _)
@@ -138,7 +117,7 @@ impl TokenizerSpec<'_> {
                 _ => spm::decode(token, out),
             })?;
         }
-        Ok(pieces)
+        Ok(pieces.finish())
     }
 
     /// Builds the model. It never produces a token of `specials`.
@@ -147,10 +126,10 @@ impl TokenizerSpec<'_> {
     /// `Tokenizer` for merges whose parts or result are not tokens.
     pub(super) fn model(&self, specials: &SpecialTokenIndex) -> Result<Model> {
         let texts = StringTable::from_strings(self.tokens.iter().map(|t| &**t), TOKEN_BYTES_MAX)?;
-        let index = Index::new(texts, |id| self.token_types[id as usize].is_text());
+        let index = Index::new(texts, |id| self.token_types[id as usize].is_text())?;
         let fallback = |index: &Index, unknown: Unknown| Fallback {
             bytes: (unknown == Unknown::Bytes)
-                .then(|| Fallback::byte_tokens(index, &self.token_types)),
+                .then(|| Fallback::byte_tokens(index, self.token_types.iter().copied())),
             unk: self.unk,
             fuse: unknown != Unknown::Single,
         };
@@ -168,7 +147,7 @@ impl TokenizerSpec<'_> {
                     MergeOrder::Merges(merges) => {
                         Ranking::Merges(MergeTable::new(&index, merges, is_control)?)
                     }
-                    MergeOrder::Scores(scores) => Ranking::Scores(scores.clone()),
+                    MergeOrder::Scores(scores) => Ranking::Scores(scores.clone().into()),
                 };
                 Model::Bpe(Bpe::new(
                     index,
@@ -187,4 +166,38 @@ impl TokenizerSpec<'_> {
             }
         })
     }
+}
+
+/// Builds the index of the special tokens of a vocabulary.
+///
+/// # Errors
+/// `TooLarge` if the length or the number of special tokens exceeds the limits.
+pub(super) fn specials<'a>(
+    types: impl Iterator<Item = TokenType>,
+    text: impl Fn(u32) -> &'a str,
+    options: HashMap<u32, AddedTokenOptions>,
+) -> Result<SpecialTokenIndex> {
+    let is_special =
+        |token_type: TokenType| token_type.is_control() || token_type == TokenType::UserDefined;
+    let listed = (0..).zip(types);
+    let listed = listed.filter(|(_, token_type)| is_special(*token_type));
+    let listed: Vec<(u32, &str)> = listed.map(|(id, _)| (id, text(id))).collect();
+    let count = listed.len();
+    if count > SPECIALS_MAX {
+        bail!(
+            TooLarge,
+            "{count} special tokens exceed the limit of {SPECIALS_MAX}"
+        );
+    }
+    if let Some((id, token)) = listed
+        .iter()
+        .find(|(_, token)| token.len() > SPECIAL_BYTES_MAX)
+    {
+        let bytes = token.len();
+        bail!(
+            TooLarge,
+            "special token {id}: {bytes} bytes exceed the limit of {SPECIAL_BYTES_MAX}"
+        );
+    }
+    Ok(SpecialTokenIndex::new(listed.into_iter(), options))
 }

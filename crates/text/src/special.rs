@@ -1,5 +1,6 @@
 //! Special tokens: lookup by text, and splitting of texts at them.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tabla_core::error::Result;
 
@@ -13,7 +14,7 @@ pub(super) enum Fragment<'t> {
 }
 
 /// Options of an added token, as in `tokenizer.json`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "the fields of AddedToken in tokenizer.json"
@@ -37,7 +38,7 @@ pub(super) struct AddedTokenOptions {
 pub(super) struct SpecialTokenIndex {
     ids: HashMap<Box<str>, u32>,
     /// Options that differ from the default, by id.
-    options: HashMap<u32, AddedTokenOptions>,
+    pub(super) options: HashMap<u32, AddedTokenOptions>,
     /// Distinct lengths in bytes, longest first, by first byte.
     lengths: Vec<Vec<usize>>,
 }

@@ -3,6 +3,7 @@
 
 use super::charsmap::Charsmap;
 use super::pattern::{Deadline, Pattern};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
 use tabla_core::error::{Result, bail};
@@ -13,7 +14,8 @@ use unicode_segmentation::UnicodeSegmentation as _;
 const NORMALIZED_BYTES_MAX: usize = 256 << 20;
 
 /// A step, applied to each word of the previous steps.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Step {
     /// Replaces characters.
     Normalize(Normalization),
@@ -22,7 +24,8 @@ pub(super) enum Step {
 }
 
 /// A normalization of a word.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Normalization {
     /// A Unicode normalization form.
     Form(NormalizationForm),
@@ -43,7 +46,8 @@ pub(super) enum Normalization {
 }
 
 /// A Unicode normalization form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum NormalizationForm {
     Nfc,
     Nfd,
@@ -64,7 +68,8 @@ impl NormalizationForm {
 }
 
 /// When a text is prepended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum PrependCondition {
     Always,
     /// Unless the word starts with it.
@@ -74,7 +79,8 @@ pub(super) enum PrependCondition {
 }
 
 /// How a character map is matched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum CharsmapMatching {
     /// Replaces the longest mapped prefix, as in `SentencePiece`.
     LongestPrefix,
@@ -84,7 +90,7 @@ pub(super) enum CharsmapMatching {
 }
 
 /// Splits a word at the matches of a pattern.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Split {
     pub(super) pattern: Pattern,
     pub(super) behavior: SplitBehavior,
@@ -93,7 +99,8 @@ pub(super) struct Split {
 }
 
 /// How a split treats the matches, as in Hugging Face's `Split`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum SplitBehavior {
     /// Each match is a word.
     Isolated,

@@ -3,6 +3,7 @@
 
 use super::bytelevel::CHARS;
 use super::*;
+use std::collections::HashMap;
 use tabla_core::error::ErrorKind;
 
 const NASTY: &[&str] = &[
@@ -66,8 +67,17 @@ fn llama(edit: impl FnOnce(&mut Vocab<'_>)) -> tabla_core::error::Result<Tokeniz
     Tokenizer::new(&vocab)
 }
 
+/// Opens the sections of a tokenizer.
+pub(super) fn reopened(tokenizer: &Tokenizer) -> Tokenizer {
+    let sections: HashMap<_, _> = tokenizer.sections().into_iter().collect();
+    Tokenizer::from_sections(|name| Some(Section::aligned_copy(sections.get(name)?))).unwrap()
+}
+
 fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer.encode(text, EncodeOptions::default()).unwrap()
+    let ids = tokenizer.encode(text, EncodeOptions::default()).unwrap();
+    let opened = reopened(tokenizer);
+    assert_eq!(opened.encode(text, EncodeOptions::default()).unwrap(), ids);
+    ids
 }
 
 fn refused(tokenizer: tabla_core::error::Result<Tokenizer>) -> (ErrorKind, String) {

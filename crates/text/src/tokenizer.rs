@@ -1,5 +1,6 @@
 //! The tokenizer: encodes text to ids and decodes ids to bytes.
 
+use super::array::Array;
 use super::json;
 use super::kind::VocabKind;
 use super::model::{Model, Scratch};
@@ -90,26 +91,28 @@ const EOG_TOKENS: &[&str] = &[
 /// Encodes text to token ids and decodes ids to bytes.
 #[derive(Debug)]
 pub struct Tokenizer {
-    kind: VocabKind,
-    pre: Option<&'static str>,
-    pieces: StringTable,
-    piece_bytes_max: usize,
-    token_types: Vec<TokenType>,
-    specials: SpecialTokenIndex,
+    pub(super) kind: VocabKind,
+    pub(super) pre: Option<&'static str>,
+    pub(super) pieces: StringTable,
+    pub(super) piece_bytes_max: usize,
+    /// Numbers of GGUF.
+    pub(super) token_types: Array<u8>,
+    pub(super) specials: SpecialTokenIndex,
     /// Special tokens that are matched in normalized text.
-    normalized_specials: Option<SpecialTokenIndex>,
-    steps: Vec<Step>,
+    pub(super) normalized_specials: Option<SpecialTokenIndex>,
+    pub(super) steps: Vec<Step>,
     /// Number of the first steps that are the normalizer.
-    normalizer_steps: usize,
-    model: Model,
+    pub(super) normalizer_steps: usize,
+    pub(super) model: Model,
     /// Ids that `add_special` adds before and after a text.
-    before: Vec<u32>,
-    after: Vec<u32>,
-    pair: Option<PairFormat>,
-    stops: Vec<u32>,
-    bos: Option<u32>,
-    eos: Option<u32>,
-    add_space_prefix: bool,
+    pub(super) before: Vec<u32>,
+    pub(super) after: Vec<u32>,
+    pub(super) pair: Option<PairFormat>,
+    /// Ascending.
+    pub(super) stops: Vec<u32>,
+    pub(super) bos: Option<u32>,
+    pub(super) eos: Option<u32>,
+    pub(super) add_space_prefix: bool,
 }
 
 impl Tokenizer {
@@ -150,8 +153,8 @@ impl Tokenizer {
         let specials = spec.specials()?;
         let (pieces, model) = pieces_and_model(&spec, &specials);
         let pieces = pieces?;
-        let piece_bytes_max = pieces.iter().map(<[u8]>::len).max();
         let stops = eog_tokens(&spec, &specials);
+        let token_types = spec.token_types.iter().map(|token| token.to_ggml());
         let normalizer = &spec.steps[..spec.normalizer_steps];
         let normalized_specials =
             specials.of_normalized(|text| steps::normalize(normalizer, text, Position::Start))?;
@@ -160,9 +163,9 @@ impl Tokenizer {
             normalizer_steps: spec.normalizer_steps,
             kind: spec.kind,
             pre: spec.pre,
-            piece_bytes_max: piece_bytes_max.unwrap_or(0),
+            piece_bytes_max: pieces.longest(),
             pieces,
-            token_types: spec.token_types.clone(),
+            token_types: token_types.collect::<Vec<u8>>().into(),
             steps: std::mem::take(&mut spec.steps),
             before: std::mem::take(&mut spec.before),
             after: std::mem::take(&mut spec.after),
@@ -460,7 +463,7 @@ impl Tokenizer {
 
     /// Bytes of memory of the tables that have an entry for each token or merge.
     pub fn memory_bytes(&self) -> usize {
-        let types = size_of::<TokenType>() * self.token_types.capacity();
+        let types = self.token_types.memory_bytes();
         self.pieces.memory_bytes() + types + self.model.memory_bytes()
     }
 
@@ -495,10 +498,10 @@ impl Tokenizer {
     }
 
     fn token_type(&self, id: u32) -> TokenType {
-        self.token_types
-            .get(id as usize)
-            .copied()
-            .unwrap_or(TokenType::Normal)
+        let number = self.token_types.get(id as usize);
+        number.map_or(TokenType::Normal, |number| {
+            TokenType::from_ggml((*number).into())
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Kudo 2018. Viterbi search as in `SentencePiece`.
 
+use super::array::{Array, Section};
 use super::fallback::Fallback;
 use super::index::Index;
 use tabla_core::error::{Result, bail};
@@ -14,15 +15,15 @@ const UNK_PENALTY: f64 = 10.0;
 /// A Unigram model.
 #[derive(Debug)]
 pub(super) struct Unigram {
-    index: Index,
+    pub(super) index: Index,
     /// Ids sorted by token text, for prefix searches.
-    sorted: Vec<u32>,
+    pub(super) sorted: Array<u32>,
     /// Start index in `sorted` of the tokens with each first byte, plus the end.
     firsts: Vec<usize>,
     /// Log-probability of each token, by id.
-    scores: Vec<f64>,
-    unk_score: f64,
-    fallback: Fallback,
+    pub(super) scores: Array<f64>,
+    pub(super) unk_score: f64,
+    pub(super) fallback: Fallback,
 }
 
 /// The best tokenization up to a position of the word.
@@ -39,24 +40,49 @@ impl Unigram {
     pub(super) fn new(index: Index, scores: Vec<f64>, fallback: Fallback) -> Self {
         let mut sorted: Vec<u32> = index.ids().collect();
         sorted.sort_unstable_by_key(|&id| index.bytes(id));
-        let first = |id: u32| usize::from(index.bytes(id)[0]);
-        let firsts = (0..=256).map(|byte| sorted.partition_point(|&id| first(id) < byte));
         let worst = sorted.iter().map(|&id| scores[id as usize]);
         Self {
-            firsts: firsts.collect(),
+            firsts: firsts(&index, &sorted),
             unk_score: worst.fold(0.0, f64::min) - UNK_PENALTY,
             index,
-            sorted,
-            scores,
+            sorted: sorted.into(),
+            scores: scores.into(),
             fallback,
         }
     }
 
+    /// Uses the ids, sorted by text, and the scores in two sections. Ids in another order only make searches find
+    /// other tokens.
+    ///
+    /// # Errors
+    /// `Format` for an id that is not in the vocabulary, or another number of scores.
+    pub(super) fn stored(
+        index: Index,
+        [sorted, scores]: [Section; 2],
+        unk_score: f64,
+        fallback: Fallback,
+    ) -> Result<Self> {
+        let (sorted, scores) = (Array::<u32>::shared(sorted)?, Array::<f64>::shared(scores)?);
+        let is_valid = |id: &u32| (*id as usize) < index.len();
+        if scores.len() != index.len() || !sorted.iter().all(is_valid) {
+            bail!(
+                Format,
+                "the scores or the sorted ids of a vocabulary are invalid"
+            );
+        }
+        Ok(Self {
+            firsts: firsts(&index, &sorted),
+            index,
+            sorted,
+            scores,
+            unk_score,
+            fallback,
+        })
+    }
+
     /// Returns the size of the tables in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        let sorted = size_of::<u32>() * self.sorted.capacity();
-        let scores = size_of::<f64>() * self.scores.capacity();
-        self.index.memory_bytes() + sorted + scores
+        self.index.memory_bytes() + self.sorted.memory_bytes() + self.scores.memory_bytes()
     }
 
     /// Appends the ids of a word.
@@ -118,7 +144,8 @@ impl Unigram {
     fn for_each_prefix(&self, text: &[u8], mut on_token: impl FnMut(u32, usize)) {
         let Some(&first) = text.first() else { return };
         let first = usize::from(first);
-        let mut range = &self.sorted[self.firsts[first]..self.firsts[first + 1]];
+        let range = self.sorted.get(self.firsts[first]..self.firsts[first + 1]);
+        let mut range = range.unwrap_or_default();
         for length in 1..=text.len() {
             // All tokens in the range start with `text[..length]`; one equal to it is the first.
             let Some(&id) = range.first() else { return };
@@ -136,6 +163,13 @@ impl Unigram {
     }
 }
 
+/// Returns the first index in `sorted` of the tokens with each first byte, plus the end.
+fn firsts(index: &Index, sorted: &[u32]) -> Vec<usize> {
+    let first = |id: u32| index.bytes(id).first().map_or(0, |byte| usize::from(*byte));
+    let before = |byte| sorted.partition_point(|&id| first(id) < byte);
+    (0..=256).map(before).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::pieces::StringTable;
@@ -144,7 +178,8 @@ mod tests {
     #[test]
     fn finds_best_sum_of_scores() {
         let tokens = ["<unk>", "a", "b", "ab", "abc", "c", "日"];
-        let index = Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0);
+        let index =
+            Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0).unwrap();
         let scores = vec![0., -1., -1., -3., -2., -1., -5.];
         let fallback = Fallback {
             unk: Some(0),

@@ -13,9 +13,9 @@ const WORD_CHARS_MAX: usize = 100;
 /// A `WordPiece` model.
 #[derive(Debug)]
 pub(super) struct WordPiece {
-    index: Index,
-    unk: Option<u32>,
-    word_chars_max: usize,
+    pub(super) index: Index,
+    pub(super) unk: Option<u32>,
+    pub(super) word_chars_max: usize,
     token_bytes_max: usize,
 }
 
@@ -81,7 +81,8 @@ mod tests {
     #[test]
     fn matches_longest_tokens_from_left() {
         let tokens = ["[UNK]", "▁a", "▁ab", "b", "bc", "c", "▁日"];
-        let index = Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0);
+        let index =
+            Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0).unwrap();
         let model = WordPiece::new(index, Some(0), Some(4));
         let encode = |word: &str| {
             let mut ids = vec![9];

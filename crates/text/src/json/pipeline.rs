@@ -1,6 +1,7 @@
 //! Normalizers, pre-tokenizers and post-processors of `tokenizer.json`, converted to steps.
 
 use super::parse::BoundedVec;
+use crate::base64;
 use crate::bert;
 use crate::bpe::Alphabet;
 use crate::charsmap::Charsmap;
@@ -302,7 +303,7 @@ impl Pipeline {
                 let Some(text) = precompiled_charsmap else {
                     return Ok(());
                 };
-                let map = Charsmap::read(&base64(text)?)?;
+                let map = Charsmap::read(&base64::decode(text)?)?;
                 self.push_normalization(Normalization::Charsmap(map, CharsmapMatching::Graphemes))
             }
         }
@@ -432,7 +433,7 @@ impl Normalizer {
             }
             Self::Precompiled {
                 precompiled_charsmap: Some(text),
-            } => base64(text).map(Some),
+            } => base64::decode(text).map(Some),
             _ => Ok(None),
         }
     }
@@ -564,27 +565,4 @@ fn replacement(text: &str) -> Result<Box<str>> {
         );
     }
     Ok(text.into())
-}
-
-/// Decodes base64 (RFC 4648, with `+` and `/`).
-fn base64(text: &str) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0u32, 0);
-    for c in text.trim_end_matches('=').bytes() {
-        let value = match c {
-            b'A'..=b'Z' => c - b'A',
-            b'a'..=b'z' => c - b'a' + 26,
-            b'0'..=b'9' => c - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => bail!(Format, "invalid base64 character {:?}", char::from(c)),
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count).to_le_bytes()[0]);
-        }
-    }
-    Ok(bytes)
 }

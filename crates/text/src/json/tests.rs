@@ -63,7 +63,10 @@ fn refused(edit: impl FnOnce(&mut Value)) -> (ErrorKind, String) {
 }
 
 fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer.encode(text, EncodeOptions::default()).unwrap()
+    let ids = tokenizer.encode(text, EncodeOptions::default()).unwrap();
+    let opened = crate::tests::reopened(tokenizer);
+    assert_eq!(opened.encode(text, EncodeOptions::default()).unwrap(), ids);
+    ids
 }
 
 #[test]

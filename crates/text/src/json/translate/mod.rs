@@ -218,7 +218,7 @@ fn candidates<'a>(
         types: spec
             .token_types
             .iter()
-            .map(|token_type| token_type.to_ggml())
+            .map(|token_type| token_type.to_ggml().into())
             .collect(),
         bos: spec.bos,
         eos: end,
@@ -294,9 +294,9 @@ const FLAGS: [[bool; 2]; 4] = [[true, true], [false, false], [true, false], [fal
 /// Returns the keys of `WordPiece`, whose normalizer has two flags.
 fn word_piece<'a>(common: &Vocab<'a>) -> Vec<Vocab<'a>> {
     // llama.cpp's converter writes the unknown token as a control token.
-    let unknown = TokenType::Unknown.to_ggml();
+    let unknown: u32 = TokenType::Unknown.to_ggml().into();
     let types = common.types.iter().map(|number| match *number {
-        number if number == unknown => TokenType::Control.to_ggml(),
+        number if number == unknown => TokenType::Control.to_ggml().into(),
         number => number,
     });
     let common = Vocab {
