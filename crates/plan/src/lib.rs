@@ -6,6 +6,7 @@ pub mod builder;
 mod convert;
 #[cfg(test)]
 mod fixture;
+mod operands;
 mod place;
 mod select;
 mod slots;

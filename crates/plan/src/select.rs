@@ -8,11 +8,9 @@ use tabla_core::op::list::Op;
 use tabla_core::op::params::{attention, self_attention};
 use tabla_core::op::table::FEW_TOKENS;
 use tabla_core::op::table::{
-    DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table, extent,
+    DispatchCmd, KernelId, PARAMS_ALIGN, Place, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table,
+    extent,
 };
-
-/// Alignment of parameters in bytes.
-const PARAMS_ALIGN: usize = 16;
 
 pub(super) fn select(graph: Graph, profile: &Profile) -> Result<Table> {
     let mut table = Table {

@@ -1,5 +1,6 @@
 //! Validation of tables before linking.
 
+use super::operands;
 use std::collections::HashSet;
 use tabla_core::device::Profile;
 use tabla_core::error::{Context, Result, bail};
@@ -8,7 +9,8 @@ use tabla_core::op::params;
 use tabla_core::op::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, Table};
 
 /// Validates a table: scratch buffers are written before they are read, in the memory of the device that
-/// reads them, no command reads a buffer that it writes, and device limits hold.
+/// reads them, no command reads a buffer that it writes, operands and parameters fit their operation, and device
+/// limits hold. Indices of slots, labels and parameters must be in range.
 ///
 /// # Errors
 ///
@@ -17,11 +19,9 @@ use tabla_core::op::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, Place, SLOT
 pub fn check(table: &Table, profile: &Profile) -> Result<()> {
     let mut written: HashSet<(Place, BufferId)> = HashSet::new();
     for (at, cmd) in table.cmds.iter().enumerate() {
-        check_command(table, cmd, profile, &mut written).context(format!(
-            "table {}: command {at} {}",
-            table.name,
-            cmd.kernel.name()
-        ))?;
+        let name = cmd.kernel.op.name();
+        check_command(table, cmd, profile, &mut written)
+            .context(format_args!("table {}: command {at} {name}", table.name))?;
     }
     let mut end = table.body().end;
     for stage in &table.stages {
@@ -90,6 +90,7 @@ fn check_command(
     written: &mut HashSet<(Place, BufferId)>,
 ) -> Result<()> {
     check_limits(cmd, profile)?;
+    operands::check(table, cmd, profile)?;
     let operands = cmd.kernel.op.operands();
     for (operand, slot) in operands.iter().zip(cmd.slots()) {
         let info = table.slot(*slot);
@@ -144,6 +145,8 @@ mod tests {
     use super::*;
     use crate::builder::{Builder, LogitMap};
     use crate::fixture::{SQUARE, shape};
+    use tabla_core::device::KernelVariant;
+    use tabla_core::dtype::DType;
     use tabla_core::error::ErrorKind;
     use tabla_core::op::operands::gemv;
     use tabla_core::op::sampler::SamplerKind;
@@ -213,5 +216,70 @@ mod tests {
             "binding limit",
         );
         check_rejected(|_, p| p.bindings_max = 2, ErrorKind::TooLarge, "bindings");
+    }
+
+    /// Sets a word of the parameters of a command.
+    fn set(table: &mut Table, cmd: usize, word: usize, value: u32) {
+        let at = table.cmds[cmd].params as usize + 4 * word;
+        table.params[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    #[test]
+    fn rejects_operands_and_parameters_that_do_not_fit() {
+        check_rejected(
+            |t, _| t.slots[2].buffer = BufferId::State,
+            ErrorKind::Internal,
+            "cannot be the operand",
+        );
+        check_rejected(
+            |t, _| t.slots[0].buffer = BufferId::History,
+            ErrorKind::Internal,
+            "cannot be the operand state",
+        );
+        check_rejected(
+            |t, _| t.cmds[1].kernel.dtype = Some(DType::F16),
+            ErrorKind::Internal,
+            "storage type f16",
+        );
+        check_rejected(
+            |t, _| set(t, 1, 0, 9),
+            ErrorKind::Internal,
+            "gemv: parameter rows: expected 8 to 8, got 9",
+        );
+        check_rejected(
+            |t, _| set(t, 1, 2, u32::MAX),
+            ErrorKind::Internal,
+            "parameter first",
+        );
+        check_rejected(
+            |t, _| t.cmds[1].kernel.variant = Some(KernelVariant::Int8),
+            ErrorKind::Unsupported,
+            "does not run gemv_f32.subgroup+int8",
+        );
+        check_rejected(
+            |t, _| t.cmds[1].place = Place::Host,
+            ErrorKind::Unsupported,
+            "does not run cpu:gemv_f32",
+        );
+    }
+
+    #[test]
+    fn rejects_products_that_exceed_their_output() {
+        let shape = shape(4);
+        let mut b = Builder::new(&SQUARE, shape);
+        let w = b.weight("w", 8, 8);
+        let h = b.embed(w);
+        b.mat("y", w, h);
+        let graph = b.finish().expect("the weights fit");
+        let profile = crate::plain_profile();
+        let mut table = crate::compile(graph, &profile).expect("compiles");
+        check(&table, &profile).expect("the table is valid");
+        // The number of columns of the output.
+        set(&mut table, 1, 4, 9);
+        let error = check(&table, &profile).expect_err("it is out of bounds");
+        assert!(
+            error.message().contains("exceed its shape [4, 8]"),
+            "{error}"
+        );
     }
 }

@@ -4,11 +4,12 @@
 use super::params;
 use crate::for_each_op;
 use bytemuck::Pod;
+use std::fmt::Debug;
 
 /// An operation as a type.
 pub trait OpKind {
     /// Its parameters.
-    type Params: Pod;
+    type Params: Pod + Default + Debug;
 }
 
 macro_rules! kinds {

@@ -1,5 +1,6 @@
 //! Operations, tables of commands, and their listing.
 
+pub mod fields;
 pub mod functions;
 pub mod hooks;
 mod kernel;

@@ -22,6 +22,9 @@ pub const SLOTS_MAX: usize = 8;
 /// Maximum size of the parameters of a command in bytes.
 pub const PARAMS_BYTES_MAX: usize = 64;
 
+/// Alignment of the parameters of a command in bytes.
+pub const PARAMS_ALIGN: usize = 16;
+
 /// Device that runs a command of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
