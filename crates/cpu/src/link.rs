@@ -160,8 +160,11 @@ impl ArenaLayout {
             layout.buffers.insert(buffer, range);
         }
         let all = || launches.iter().flatten();
-        let scratch = all().map(|l| l.scratch.next_multiple_of(ALIGN)).max();
-        let scratch = scratch.unwrap_or(0) * threads;
+        let too_large = |what| Error::new(ErrorKind::TooLarge, what);
+        let scratch = all().map(|l| l.scratch).max().unwrap_or(0);
+        let scratch = scratch.checked_next_multiple_of(ALIGN);
+        let scratch = scratch.and_then(|bytes| bytes.checked_mul(threads));
+        let scratch = scratch.ok_or_else(|| too_large("working memory exceeds 64 bits"))?;
         layout.scratch = layout.take_over(linked.scratch, scratch)?;
         let copies = |shape: ActivationShape| {
             let tiles = if shape.tokens == 1 {
@@ -169,7 +172,7 @@ impl ArenaLayout {
             } else {
                 shape.tiles()
             };
-            tiles * shape.tile_bytes()
+            tiles.saturating_mul(shape.tile_bytes())
         };
         let quantized = all().filter_map(|l| l.quantize).map(copies).max();
         layout.quantized = layout.take_over(linked.quantized, quantized.unwrap_or(0))?;
@@ -246,6 +249,7 @@ fn steps(
     for (at, (cmd, launch)) in table.cmds.iter().zip(launches).enumerate() {
         first.push(steps.len());
         let mut step = step(program, table, cmd, &launch, memory).context(label(table, cmd))?;
+        check_units(&step, target.threads).context(label(table, cmd))?;
         if let Some(shape) = launch.quantize {
             let x = table.slot(cmd.slots()[ACTIVATIONS]).buffer;
             let mut before = quantize_step(&mut step, shape, memory, target.isa);
@@ -399,6 +403,18 @@ fn panels_of(
             Ok(Some(panels))
         }
         (None, _) => Ok(None),
+    }
+}
+
+/// Rejects a command with so many units that their numbers, or their offsets in an output, overflow: the parts of
+/// threads would overlap.
+fn check_units(step: &Step, threads: usize) -> Result<()> {
+    let outputs = (0..step.bound.count).filter(|&i| step.bound.writes(i));
+    let bytes = outputs.map(|i| step.bound.operands[i].size()).max();
+    let factor = threads.max(bytes.unwrap_or(0));
+    match step.units_max().and_then(|units| units.checked_mul(factor)) {
+        Some(_) => Ok(()),
+        None => bail!(TooLarge, "{:?} has too many units", step.split),
     }
 }
 

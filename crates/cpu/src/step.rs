@@ -21,6 +21,18 @@ pub(super) struct Step {
 }
 
 impl Step {
+    /// Maximum number of units; `None` if it overflows.
+    pub(super) fn units_max(&self) -> Option<usize> {
+        let tokens = self.bound.tokens;
+        match self.split {
+            Split::PerThread => Some(1),
+            Split::Units(units) => Some(units),
+            Split::Rows(units) => units.checked_mul(tokens),
+            Split::Tiles(rows) => Some(tokens.div_ceil(rows.max(1))),
+            Split::RoundRobin { units, rows } => units.checked_mul(tokens.div_ceil(rows.max(1))),
+        }
+    }
+
     /// Returns the part of a thread, if it has one.
     pub(super) fn part(&self, thread: usize, threads: usize, live: usize) -> Option<Part> {
         let threads = match self.bound.run_on {

@@ -2,6 +2,7 @@
 
 mod added_tables;
 mod functions;
+mod hostile;
 mod memory;
 mod panels;
 mod peak;

@@ -247,6 +247,7 @@ impl Link for kind::Attention {
 
 fn of_cache<C: CacheType>(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
+    key_blocks::check_heads([p.heads, p.kv_heads, p.head_dim])?;
     let [head, kv_heads] = [p.head_dim as usize, p.kv_heads as usize];
     let request = &key_blocks::whole_vectors(request, p.head_dim)?;
     let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
@@ -264,7 +265,7 @@ fn of_cache<C: CacheType>(request: &Request<'_>) -> Result<Launch> {
         let partials = p.heads as usize * key_blocks::partial_len(head);
         launch.split = Split::RoundRobin { units, rows: 1 };
         launch.join = Some(Join {
-            bytes: units * partials * size_of::<f32>(),
+            bytes: units.saturating_mul(partials * size_of::<f32>()),
             entry: request.isa.entry::<JoinBlocks<C>>(),
             split: Split::Units(kv_heads),
         });

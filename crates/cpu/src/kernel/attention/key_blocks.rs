@@ -15,7 +15,7 @@ use crate::kernel::{Launch, Request};
 use crate::simd::{Isa, Kernel, Level, Simd, math};
 use crate::work::Split;
 use std::ops::Range;
-use tabla_core::error::Result;
+use tabla_core::error::{Result, bail};
 
 /// Positions per block.
 pub(super) const KV_BLOCK: usize = 256;
@@ -473,6 +473,18 @@ pub(crate) fn launch<K: Kernel>(
         scratch: floats * size_of::<f32>(),
         ..request.launch::<K>(split, tokens)
     }
+}
+
+/// Checks the number and the size of heads.
+pub(crate) fn check_heads([heads, kv_heads, head_dim]: [u32; 3]) -> Result<()> {
+    let row = heads.checked_mul(head_dim);
+    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) || row.is_none_or(|row| row == 0) {
+        bail!(
+            Internal,
+            "invalid heads: {heads} of {head_dim} elements, {kv_heads} of keys"
+        );
+    }
+    Ok(())
 }
 
 /// The request at a level whose vectors divide the head size.

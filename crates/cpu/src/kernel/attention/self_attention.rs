@@ -101,6 +101,7 @@ pub(crate) fn seen(rows: &[Row], t: usize, reach: usize) -> Range<usize> {
 impl Link for kind::SelfAttention {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
+        key_blocks::check_heads([p.heads, p.kv_heads, p.head_dim])?;
         let request = &key_blocks::whole_vectors(request, p.head_dim)?;
         let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
         let launch = key_blocks::launch::<Self>(request, shape, 1);

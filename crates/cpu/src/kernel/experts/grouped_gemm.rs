@@ -1,6 +1,6 @@
 //! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, for the pairs in `tiles`
 
-use super::products::{ExpertMatmul, link_codes};
+use super::products::{ExpertMatmul, expert_rows, link_codes};
 use crate::descriptors::{ExpertShape, WeightReader};
 use crate::kernel::matmul::any_type;
 use crate::kernel::{Launch, Link, Request};
@@ -31,7 +31,7 @@ impl Kernel for kind::GroupedGemm {
 impl Link for kind::GroupedGemm {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
-        let rows = p.rows as usize / p.experts as usize;
+        let rows = expert_rows(p.rows, p.experts)?;
         let shape = ExpertShape {
             rows,
             k: p.k as usize,

@@ -15,7 +15,7 @@ use crate::simd::{Decode, Kernel, Simd, Uses};
 use crate::work::Split;
 use std::ops::Range;
 use tabla_core::device::Precision;
-use tabla_core::error::Result;
+use tabla_core::error::{Result, bail};
 use tabla_core::op::kind;
 use tabla_core::op::operands::experts::{AT, COUNT};
 use tabla_core::op::params::experts::Params;
@@ -113,6 +113,14 @@ impl<'a> ExpertMatmul<'a> {
     }
 }
 
+/// Returns the number of rows of an expert.
+pub(super) fn expert_rows(rows: u32, experts: u32) -> Result<usize> {
+    match rows.checked_div(experts) {
+        Some(rows) => Ok(rows as usize),
+        None => bail!(Internal, "a matrix of {rows} rows without experts"),
+    }
+}
+
 /// Returns the kernel of a product with selected experts; `None` if the weights are floats, the precision
 /// is exact, or experts are not whole panels.
 pub(super) fn link_codes(
@@ -127,6 +135,17 @@ pub(super) fn link_codes(
         write: Write::Store,
         experts: Some(experts),
     };
+    if experts
+        .k
+        .checked_mul(matmul.cols)
+        .is_none_or(|row| u32::try_from(row).is_err())
+    {
+        bail!(
+            TooLarge,
+            "{} rows of {cols} columns per token exceed 32 bits",
+            experts.k
+        );
+    }
     let whole = matmul.cols.is_multiple_of(QK) && experts.rows.is_multiple_of(ROWS);
     if request.precision != Precision::Fast || !whole {
         return Ok(None);
@@ -144,7 +163,7 @@ pub(super) fn link_codes(
 impl Link for kind::Experts {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
-        let rows = p.rows as usize / p.experts as usize;
+        let rows = expert_rows(p.rows, p.experts)?;
         let shape = ExpertShape {
             rows,
             k: p.k as usize,

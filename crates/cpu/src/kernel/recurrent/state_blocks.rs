@@ -14,7 +14,7 @@ use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
 use std::ops::Range;
-use tabla_core::error::Result;
+use tabla_core::error::{Result, bail};
 use tabla_core::op::params::{Row, STATE_BLOCK};
 
 /// Positions of a block.
@@ -304,6 +304,16 @@ pub(crate) fn launch<K: Kernel>(
     dims: HeadDims,
     vectors: usize,
 ) -> Result<Launch> {
+    let state = dims.key.checked_mul(dims.value);
+    let all = state.and_then(|state| state.checked_mul(heads as usize));
+    if all.is_none_or(|all| u32::try_from(all).is_err()) {
+        bail!(
+            TooLarge,
+            "the state of {heads} heads of {} by {} elements exceeds 32 bits",
+            dims.key,
+            dims.value
+        );
+    }
     let value_dim = u32::try_from(dims.value).unwrap_or(u32::MAX);
     let request = &whole_vectors(request, value_dim)?;
     let floats = heads as usize * dims.state_len() + dims.scratch_len(vectors);

@@ -12,7 +12,7 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use bytemuck::{Pod, Zeroable};
 use std::marker::PhantomData;
-use tabla_core::error::Result;
+use tabla_core::error::{Result, bail};
 use tabla_core::op::kind;
 use tabla_core::op::operands::part_maxima;
 use tabla_core::op::operands::top_k::{AT, COUNT};
@@ -47,6 +47,9 @@ impl Kernel for kind::PartMaxima {
 impl Link for kind::PartMaxima {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: RowShape = request.params();
+        if p.part == 0 {
+            bail!(Internal, "the parts of a row have no elements");
+        }
         Ok(request.by_segment::<Self>(p.tokens, p.vocab, p.part as usize))
     }
 }
