@@ -13,6 +13,7 @@ pub mod catalog;
 pub mod chat;
 mod classifier;
 pub mod collect;
+pub mod compiled;
 mod digest;
 mod drafter;
 mod embedding;
