@@ -406,8 +406,8 @@ fn panels_of(
     }
 }
 
-/// Rejects a command with so many units that their numbers, or their offsets in an output, overflow: the parts of
-/// threads would overlap.
+/// Rejects a command if the numbers of its units, or their offsets in an output, overflow: the parts of threads would
+/// overlap.
 fn check_units(step: &Step, threads: usize) -> Result<()> {
     let outputs = (0..step.bound.count).filter(|&i| step.bound.writes(i));
     let bytes = outputs.map(|i| step.bound.operands[i].size()).max();

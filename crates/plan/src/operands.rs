@@ -4,7 +4,7 @@ use tabla_core::device::Profile;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::fields::fields;
 use tabla_core::op::list::{Op, Operand};
-use tabla_core::op::operands::{WEIGHT, gemm, gemm_add};
+use tabla_core::op::operands::{WEIGHT, gemm, gemm_add, group_by_expert};
 use tabla_core::op::params;
 use tabla_core::op::table::{BufferId, DispatchCmd, Place, SlotInfo, Table};
 
@@ -12,7 +12,7 @@ use tabla_core::op::table::{BufferId, DispatchCmd, Place, SlotInfo, Table};
 const PARAMETER_MAX: u32 = 1 << 28;
 
 /// Parameters that kernels divide by.
-const DIVISORS: [&str; 6] = ["experts", "head_dim", "kv_heads", "part", "ring", "tile"];
+const DIVISORS: [&str; 5] = ["experts", "kv_heads", "part", "ring", "tile"];
 
 /// Checks the operands and parameters of a command.
 pub(super) fn check(table: &Table, cmd: &DispatchCmd, profile: &Profile) -> Result<()> {
@@ -32,7 +32,8 @@ pub(super) fn check(table: &Table, cmd: &DispatchCmd, profile: &Profile) -> Resu
         );
     }
     check_params(table, cmd, weight)?;
-    check_matrix_stores(table, cmd)
+    check_matrix_stores(table, cmd)?;
+    check_groups(table, cmd)
 }
 
 /// Checks that the device runs commands of this place and variant.
@@ -76,11 +77,15 @@ fn has_role(name: &str, buffer: BufferId) -> Option<bool> {
 fn is_structured(buffer: BufferId) -> bool {
     use BufferId::{Biases, Breakers, ConvState, History, Keys, Logprobs, Masks, Pages, Values};
     use BufferId::{RecurrentState, Samplers, State};
-    match buffer {
-        Keys(_) | Values(_) | ConvState(_) | RecurrentState(_) => true,
-        Pages | State | History | Samplers | Biases | Breakers | Masks | Logprobs => true,
-        _ => false,
-    }
+    let is_paged = matches!(
+        buffer,
+        Keys(_) | Values(_) | ConvState(_) | RecurrentState(_)
+    );
+    let is_of_host = matches!(
+        buffer,
+        Pages | State | History | Samplers | Biases | Breakers | Masks | Logprobs
+    );
+    is_paged || is_of_host
 }
 
 /// Checks that buffers whose content the host relies on, such as the step state, are used only as the operands of
@@ -118,6 +123,8 @@ fn check_params(table: &Table, cmd: &DispatchCmd, weight: Option<&SlotInfo>) -> 
             ("tokens", _) => 1..=table.tokens,
             ("rows", Some(weight)) => weight.rows..=weight.rows,
             ("cols", Some(weight)) => weight.cols..=weight.cols,
+            // Kernels read four columns at a time.
+            ("head_dim", _) => 4..=PARAMETER_MAX,
             (name, _) if DIVISORS.contains(&name) => 1..=PARAMETER_MAX,
             _ => 0..=PARAMETER_MAX,
         };
@@ -156,6 +163,27 @@ fn check_matrix_stores(table: &Table, cmd: &DispatchCmd) -> Result<()> {
             p.tokens,
             y.rows,
             y.cols
+        );
+    }
+    Ok(())
+}
+
+/// Checks that the tiles of pairs of token and expert are as many as the pairs can fill, and within their buffer.
+fn check_groups(table: &Table, cmd: &DispatchCmd) -> Result<()> {
+    if cmd.kernel.op != Op::GroupByExpert {
+        return Ok(());
+    }
+    let p: params::group_by_expert::Params = bytemuck::pod_read_unaligned(table.params(cmd));
+    let tiles = table.slot(cmd.slots()[group_by_expert::AT.tiles]);
+    let pairs = u64::from(p.tokens) * u64::from(p.k);
+    let filled = pairs.min(pairs / u64::from(p.tile.max(1)) + u64::from(p.experts) + 1);
+    let [count, words] = [p.count, p.tile].map(u64::from);
+    let all = u64::from(tiles.rows) * u64::from(tiles.cols);
+    if count < filled || count * (2 + words) > all {
+        bail!(
+            Internal,
+            "{}: {count} tiles of {words} pairs, expected at least {filled} in {all} words",
+            tiles.name
         );
     }
     Ok(())

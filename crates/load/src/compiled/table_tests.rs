@@ -175,7 +175,7 @@ fn tables_of_all_architectures_are_equal_after_reading() {
 
 /// A small model with most kinds of commands.
 fn small() -> Model {
-    Model::new(&Source::Path(golden("llama.gguf")), cpu_profile())
+    Model::new(&Source::Path(golden("quant_q8_0.gguf")), cpu_profile())
 }
 
 /// Returns the file with one array shorter by an item.
@@ -232,8 +232,10 @@ fn changed_files_are_rejected_or_run_without_a_panic() {
             }
         }
     }
-    println!("{accepted} accepted, {failed} failed");
-    assert!(accepted > 0 && failed < accepted);
+    assert!(
+        accepted > 100 && failed > 10,
+        "{accepted} accepted, {failed} failed"
+    );
 }
 
 #[test]
