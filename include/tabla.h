@@ -328,6 +328,12 @@ typedef struct TablaLoadOptions {
     uint32_t cpu_expert_layers;
     /** Must be 0. Default 0. */
     uint32_t reserved;
+    /**
+     * Directory of compiled models: the first load of a model compiles it there, and later ones
+     * open the compiled file, which takes milliseconds. At most 32 GiB; the models that were used
+     * the longest time ago are deleted. NULL: no cache.
+     */
+    const char *compiled_cache_path;
 } TablaLoadOptions;
 
 /**

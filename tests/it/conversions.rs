@@ -27,7 +27,7 @@ const QUANTIZED_TOLERANCE: f32 = 0.1;
 const ROUNDED: &str = "arch/bitnet_master";
 
 /// Texts that tokenizers treat differently: white space at the ends, cases, accents, scripts, numbers, long words.
-const TEXTS: [&str; 9] = [
+pub(crate) const TEXTS: [&str; 9] = [
     "The river runs to the sea, and the rain is on the hill.",
     "  two  spaces\tand\n\na line \r\n",
     "MiXeD Case, caf\u{e9} na\u{ef}ve e\u{301}t\u{e9} \u{130}\u{df}",
@@ -115,8 +115,8 @@ fn check_tokens(name: &str, folder: &Path, file: &Path) {
 }
 
 /// Returns what a model computes: scores and embeddings of an encoder, otherwise logits.
-fn results(path: &Path) -> Vec<f32> {
-    let mut s = session(path, &options());
+pub(crate) fn results(path: &Path, options: &LoadOptions) -> Vec<f32> {
+    let mut s = session(path, options);
     if s.model().classifier().is_some() {
         return scores(&mut s);
     }
@@ -217,7 +217,7 @@ fn converted_folders_give_the_same_results() {
         if name == ROUNDED {
             continue;
         }
-        let [expected, actual] = [&folder.0, &file].map(|path| results(path));
+        let [expected, actual] = [&folder.0, &file].map(|path| results(path, &options()));
         let largest = expected.iter().fold(1.0f32, |m, x| m.max(x.abs()));
         let (at, difference) = worst(&actual, &expected);
         assert!(
@@ -226,11 +226,15 @@ fn converted_folders_give_the_same_results() {
         );
         let quantized = files.0.join("model-Q8_0.gguf");
         convert(&folder.0, &quantized, Some("Q8_0")).expect("the folder can be converted");
-        let quantized = results(&quantized);
+        let quantized = results(&quantized, &options());
         if has_experts(&file) {
             let other = files.0.join("file-Q8_0.gguf");
             convert(&file, &other, Some("Q8_0")).expect("the file can be converted");
-            assert_eq!(quantized, results(&other), "{name}: as of the file");
+            assert_eq!(
+                quantized,
+                results(&other, &options()),
+                "{name}: as of the file"
+            );
             continue;
         }
         let far = relative(&quantized, &expected);
@@ -314,12 +318,12 @@ fn ternary_weights_of_training_keep_their_values() {
     assert_eq!(arch.expect("a text"), Some("bitnet"), "llama.cpp's name");
     let matrix = written.tensor("blk.1.ffn_down.weight").expect("a matrix");
     assert_eq!(matrix.dtype.known(), Some(DType::I2S));
-    let [expected, actual] = [&folder.0, &file].map(|path| results(path));
+    let [expected, actual] = [&folder.0, &file].map(|path| results(path, &options()));
     assert_eq!(actual, expected);
     for mix in ["I2_S", "TQ2_0"] {
         let quantized = folder.0.join(format!("{mix}.gguf"));
         convert(&folder.0, &quantized, Some(mix)).expect("the folder can be quantized");
-        let far = relative(&results(&quantized), &expected);
+        let far = relative(&results(&quantized, &options()), &expected);
         assert!(far <= QUANTIZED_TOLERANCE, "{mix}: {far}");
     }
     folder.edit("config.json", "\"input_bits\": 8", "\"input_bits\": 4");

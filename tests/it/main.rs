@@ -12,6 +12,7 @@ mod blocks;
 mod chat;
 mod checkpoints;
 mod common;
+mod compiled;
 mod conversions;
 mod cpu_experts;
 mod cross_encoder;

@@ -65,6 +65,11 @@ class LoadOptions(TypedDict, total=False):
         Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, if the driver
         supports it. Default: no cache.
 
+    compiled_cache_path: str | os.PathLike[str]
+        Directory of compiled models: the first load of a model compiles it there, and later ones open the
+        compiled file, which takes milliseconds. At most 32 GiB; the models that were used the longest time
+        ago are deleted. Default: no cache.
+
     i2s_layout: str
         Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. Default: the usual layout.
 
@@ -138,6 +143,10 @@ class LoadOptions(TypedDict, total=False):
     pipeline_cache_path: str | os.PathLike[str] | None
     """Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, if the driver
     supports it. Default: no cache."""
+    compiled_cache_path: str | os.PathLike[str] | None
+    """Directory of compiled models: the first load of a model compiles it there, and later ones open the
+    compiled file, which takes milliseconds. At most 32 GiB; the models that were used the longest time ago
+    are deleted. Default: no cache."""
     i2s_layout: str | None
     """Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. Default: the usual layout."""
     lm_head_type: str | None
@@ -636,6 +645,7 @@ PATHS = {
     "tuning_path",
     "shader_path",
     "pipeline_cache_path",
+    "compiled_cache_path",
     "drafter_path",
     "vad_model",
 }

@@ -33,6 +33,7 @@ impl LoadOptionArgs {
                 (false, None) => CpuExperts::Off,
             })
             .pipeline_cache_path(cache_folders::kernels())
+            .compiled_cache_path(self.cache.then(cache_folders::compiled).flatten())
             .tuning_path(tuned.then(cache_folders::tunings).flatten()))
     }
 }

@@ -45,6 +45,10 @@ pub(crate) struct LoadOptionArgs {
     /// Folder with WGSL files that replace embedded shaders
     #[arg(help_heading = "Device", long, value_name = "FOLDER")]
     pub(super) shaders: Option<std::path::PathBuf>,
+    /// Compile the model to the user's cache folder when it is first loaded, and open it from there
+    /// later, in milliseconds; `tabla list --compiled` lists the compiled models
+    #[arg(help_heading = "Device", long)]
+    pub(super) cache: bool,
     /// Layout of I2_S tensors; auto is 128, other builds of bitnet.cpp write the others
     #[arg(help_heading = "Device", long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = super::parsers::i2s_layout)]
     pub(super) i2s_layout: tabla::quant::i2_s::Layout,

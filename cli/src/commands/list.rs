@@ -1,13 +1,15 @@
 //! `tabla list`: the models in the cache of downloads.
 
 use crate::hub::{self, StoredModel};
-use crate::output::{Failure, terminal};
+use crate::output::{Failure, cache_folders, terminal};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tabla::Source;
+use tabla::exec::Layout;
 use tabla::load::LoadOptions;
+use tabla::tools::CachedModel;
 
 /// Units of an age in seconds, in descending order.
 const UNITS: [(&str, u64); 4] = [
@@ -19,12 +21,18 @@ const UNITS: [(&str, u64); 4] = [
 
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
+    /// List the models that --cache has compiled, those that were used last first
+    #[arg(long)]
+    compiled: bool,
     /// Print one JSON array
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &ListArgs) -> Result<(), Failure> {
+    if args.compiled {
+        return list_compiled(args);
+    }
     let stored = hub::models()?;
     let total = stored.len();
     let mut models: Vec<StoredModel> = stored
@@ -43,6 +51,72 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Failure> {
         others => terminal::note(&format!("{others} other models are not supported")),
     }
     Ok(())
+}
+
+/// Lists the compiled models.
+fn list_compiled(args: &ListArgs) -> Result<(), Failure> {
+    let Some(folder) = cache_folders::compiled() else {
+        return Err(Failure::new("there is no cache folder: set XDG_CACHE_HOME"));
+    };
+    let models = tabla::tools::cached_models(&folder)?;
+    if args.json {
+        let models: Vec<Value> = models.iter().map(compiled_json).collect();
+        return terminal::line(&json!(models).to_string());
+    }
+    if models.is_empty() {
+        let folder = terminal::one_line(&folder.to_string_lossy());
+        terminal::note(&format!(
+            "no models in {folder}; --cache compiles one when it is loaded"
+        ));
+        return Ok(());
+    }
+    let mut rows = vec![["NAME", "FOR", "SIZE", "USED"].map(str::to_string)];
+    rows.extend(models.iter().map(|model| {
+        let (name, layouts) = described(model);
+        let bytes = terminal::bytes(model.bytes);
+        [
+            name,
+            layouts,
+            bytes,
+            age(model.used.elapsed().unwrap_or_default()),
+        ]
+    }));
+    print_rows(&rows)
+}
+
+/// Returns the name of the source of a compiled model and its devices.
+fn described(model: &CachedModel) -> (String, String) {
+    match &model.header {
+        Some(header) => {
+            let layouts = header.layouts.iter().map(|layout| match layout {
+                Layout::Panels => "CPU",
+                Layout::Sections => "GPU",
+            });
+            (
+                terminal::one_line(&header.source),
+                layouts.collect::<Vec<_>>().join(", "),
+            )
+        }
+        None => {
+            let name = model.path.file_name().unwrap_or_default();
+            (
+                terminal::one_line(&name.to_string_lossy()),
+                "another version".to_string(),
+            )
+        }
+    }
+}
+
+fn compiled_json(model: &CachedModel) -> Value {
+    let (name, layouts) = described(model);
+    let used = model.used.duration_since(SystemTime::UNIX_EPOCH);
+    json!({
+        "name": name,
+        "for": layouts,
+        "bytes": model.bytes,
+        "used": used.unwrap_or_default().as_secs(),
+        "path": model.path.to_string_lossy(),
+    })
 }
 
 /// Whether the program can run the model.
@@ -74,13 +148,18 @@ fn print(models: &[StoredModel]) -> Result<(), Failure> {
             age(model.modified.elapsed().unwrap_or_default()),
         ]
     }));
+    print_rows(&rows)
+}
+
+/// Prints the rows of a table.
+fn print_rows(rows: &[[String; 4]]) -> Result<(), Failure> {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
     };
-    let [name, quantization, size] = [width(0), width(1), width(2)];
-    for [a, b, c, d] in &rows {
-        terminal::line(&format!("{a:<name$}  {b:<quantization$}  {c:>size$}  {d}"))?;
+    let [name, second, size] = [width(0), width(1), width(2)];
+    for [a, b, c, d] in rows {
+        terminal::line(&format!("{a:<name$}  {b:<second$}  {c:>size$}  {d}"))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ mod bench;
 pub(crate) mod chat;
 mod classify;
 mod common;
+mod compile;
 mod completions;
 mod convert;
 mod devices;
@@ -33,6 +34,7 @@ use bench::BenchArgs;
 use chat::ChatArgs;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, Parser, Subcommand};
 use classify::ClassifyArgs;
+use compile::CompileArgs;
 use completions::CompletionsArgs;
 use convert::ConvertArgs;
 use devices::DevicesArgs;
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Show the dispatch tables that a model compiles to, or compare their results
     Table(TableArgs),
+    /// Compile a model to a file that opens in milliseconds
+    Compile(CompileArgs),
     /// List the devices and their features
     Devices(DevicesArgs),
     /// Write the logits of a prompt to an .npy file
@@ -189,6 +193,7 @@ impl Cli {
             Some(Command::Serve(args)) => serve::run(args),
             Some(Command::Inspect(args)) => inspect::run(args),
             Some(Command::Table(args)) => table::run(args),
+            Some(Command::Compile(args)) => compile::run(args),
             Some(Command::Devices(args)) => devices::run(args),
             Some(Command::Logits(args)) => logits::run(args),
             Some(Command::Probe(args)) => probe::run(args),

@@ -17,6 +17,11 @@ pub(crate) fn kernels() -> Option<PathBuf> {
     Some(folder()?.join("tabla").join("kernels"))
 }
 
+/// Returns the folder of compiled models.
+pub(crate) fn compiled() -> Option<PathBuf> {
+    Some(folder()?.join("tabla").join("compiled"))
+}
+
 /// Returns the file of the lines that were entered in chats.
 pub(crate) fn chat_history() -> Option<PathBuf> {
     Some(folder()?.join("tabla").join("chat_history"))

@@ -6,7 +6,7 @@ use super::simd::Isa;
 use std::collections::BTreeSet;
 use tabla_core::device::Precision;
 use tabla_core::error::{Context, Result, bail};
-use tabla_core::exec::Program;
+use tabla_core::exec::{Layout, Program};
 use tabla_core::op::list::Op;
 use tabla_core::op::operands::WEIGHT;
 use tabla_core::op::table::{BufferId, DispatchCmd, SlotInfo, Table};
@@ -38,17 +38,22 @@ pub(super) fn launches_of(
         let specs = pack_specs(program, &launches)?;
         Ok((launches, specs))
     };
-    let (launches, specs) = link(&|_| target.packed_bytes > 0 || !panels.is_empty())?;
-    let mut selected = fitting(
-        &unpacked(specs.clone(), panels),
-        &experts(program),
-        target.packed_bytes,
-    );
-    selected.extend(panels.keys());
+    let packs = target.packed_bytes > 0 || !panels.is_empty();
+    let (launches, specs) = link(&|weight| packs || is_stored(program, weight))?;
+    let (stored, own): (PackSpecs, _) = unpacked(specs.clone(), panels)
+        .into_iter()
+        .partition(|(weight, _)| is_stored(program, *weight));
+    let mut selected = fitting(&own, &experts(program), target.packed_bytes);
+    selected.extend(panels.keys().chain(stored.keys()));
     match specs.keys().all(|weight| selected.contains(weight)) {
         true => Ok((launches, specs)),
         false => link(&|weight| selected.contains(&weight)),
     }
+}
+
+/// Returns whether a compiled model has the panels of a weight.
+pub(super) fn is_stored(program: &Program, weight: u32) -> bool {
+    program.tensors.in_layout(weight, Layout::Panels).is_some()
 }
 
 /// Returns the weights of experts.
@@ -146,7 +151,7 @@ pub(super) fn tensor(program: &Program, buffer: BufferId) -> Option<&[u8]> {
     }
 }
 
-/// Bytes of a slot's tensor, cut to the size of the slot.
+/// Bytes of a slot's tensor, cut to the size of the slot; empty if there are only its panels.
 pub(super) fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a [u8]>> {
     let Some(bytes) = tensor(program, slot.buffer) else {
         return Ok(None);
@@ -154,6 +159,9 @@ pub(super) fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<
     let expected = usize::try_from(slot.bytes()).ok();
     match expected.and_then(|n| bytes.get(..n)) {
         Some(bytes) => Ok(Some(bytes)),
+        None if matches!(slot.buffer, BufferId::Weight(i, _) if is_stored(program, i)) => {
+            Ok(Some(&[]))
+        }
         None => bail!(
             Format,
             "tensor {} has {} bytes, expected {}",

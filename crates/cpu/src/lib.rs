@@ -17,6 +17,7 @@ mod peak;
 mod pool;
 mod simd;
 mod step;
+mod stored;
 mod usage;
 mod work;
 
@@ -53,6 +54,7 @@ pub use simd::Level;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use step::Steps;
+pub use stored::{StoredPanels, reads_panels};
 use tabla_core::device::{DeviceKind, Profile};
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{

@@ -7,7 +7,7 @@ use super::kernel::matmul::quantized::activations;
 use super::kernel::{Join, Launch};
 use super::launches::{Target, label, launches_of, tensor, tensor_bytes, weight};
 use super::memory::{Arena, Bound, OPERANDS_MAX, Operand, ScaleOperands};
-use super::pack::{PackSpec, PackedWeights, Panels, unpacked};
+use super::pack::{self, PackSpec, PackedWeights, Panels, unpacked};
 use super::panel::Pack;
 use super::pool::LinkedTables;
 use super::simd::Isa;
@@ -53,9 +53,11 @@ pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result
         operands.insert(*buffer, arena.operand(range.clone()));
     }
     let specs = unpacked(specs, &linked.panels);
+    let stored = pack::stored(&*program.tensors, &specs)?;
+    let specs = unpacked(specs, &stored);
     let packed = PackedWeights::new(&program, &specs, target.threads)?;
     let mut panels = linked.panels.clone();
-    panels.extend(&packed.panels);
+    panels.extend(stored.iter().chain(&packed.panels));
     let own = |range: &Option<ByteRange>, linked: Operand| {
         let range = range.clone();
         range.map_or(linked, |range| arena.operand(range))
@@ -220,6 +222,7 @@ fn sizes(
             (BufferId::State, _) => state_bytes(1) as u64,
             // Tensors are used in place unless f32 values are misaligned. If matrices are packed,
             // vectors are copied too: each would keep a huge page of the file resident.
+            (_, Some(b)) if b.is_empty() => continue,
             (_, Some(b))
                 if slot.dtype != DType::F32
                     || Operand::of(b).is_f32_aligned() && !(packs && slot.rows == 1) =>
@@ -343,6 +346,7 @@ fn step(
     {
         operands[WEIGHT] = panels;
     }
+    reject_unreadable(table, cmd, &operands)?;
     if launch.scratch > 0 {
         let bytes = launch.scratch.next_multiple_of(ALIGN);
         operands[count] = memory.scratch.per_thread(bytes);
@@ -378,6 +382,21 @@ fn step(
     };
     reject_aliasing(&step, cmd)?;
     Ok(step)
+}
+
+/// Rejects a command whose kernel cannot read the only layout that a compiled model has of a weight.
+fn reject_unreadable(table: &Table, cmd: &DispatchCmd, operands: &[Operand]) -> Result<()> {
+    for (slot, operand) in cmd.slots().iter().zip(operands) {
+        let info = table.slot(*slot);
+        if matches!(info.buffer, BufferId::Weight(..)) && operand.size() == 0 && info.bytes() > 0 {
+            bail!(
+                Unsupported,
+                "weight {}: the compiled model has only panels of it, which this kernel does not read",
+                info.name
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Returns the panels of a weight if a command reads them; sets its reader.

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::ops::Range;
-use tabla_core::error::Result;
-use tabla_core::exec::{Program, Tensors};
+use tabla_core::error::{Result, bail};
+use tabla_core::exec::{Layout, Program, Tensors};
 use tabla_quant::Matrix;
 
 /// Matrix to pack.
@@ -46,6 +46,30 @@ pub(super) type PackSpecs = BTreeMap<u32, PackSpec>;
 /// Panels of packed matrices, by weight index.
 pub(super) type Panels = BTreeMap<u32, (Operand, PackSpec)>;
 
+/// Returns the panels in a compiled model.
+///
+/// # Errors
+///
+/// `Format` for a weight whose panels have another size.
+pub(super) fn stored(tensors: &dyn Tensors, specs: &PackSpecs) -> Result<Panels> {
+    let mut panels = Panels::new();
+    for (weight, spec) in specs {
+        let Some(bytes) = tensors.in_layout(*weight, Layout::Panels) else {
+            continue;
+        };
+        if bytes.len() != spec.bytes() {
+            bail!(
+                Format,
+                "weight {weight}: expected panels of {} bytes, got {}",
+                spec.bytes(),
+                bytes.len()
+            );
+        }
+        panels.insert(*weight, (Operand::of(bytes), *spec));
+    }
+    Ok(panels)
+}
+
 /// Returns the weights that are not packed in `panels`.
 pub(super) fn unpacked(mut specs: PackSpecs, panels: &Panels) -> PackSpecs {
     specs.retain(|weight, spec| {
@@ -70,7 +94,7 @@ pub(super) fn fitting(specs: &PackSpecs, last: &BTreeSet<u32>, mut bytes: u64) -
 
 /// Packed matrices and their memory.
 pub(super) struct PackedWeights {
-    _arena: Arena,
+    arena: Arena,
     pub(super) panels: Panels,
 }
 
@@ -125,10 +149,12 @@ impl PackedWeights {
         if let Some(error) = failed.into_inner() {
             return Err(error);
         }
-        Ok(Self {
-            _arena: arena,
-            panels,
-        })
+        Ok(Self { arena, panels })
+    }
+
+    /// Returns all panels, before any step refers to them.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        self.arena.bytes()
     }
 }
 

@@ -1,11 +1,11 @@
 //! Computes the memory of a program before it is linked.
 
-use super::launches::{Target, launches_of};
+use super::launches::{Target, is_stored, launches_of};
 use super::link::{ArenaLayout, Buffers};
 use super::pack::PackSpec;
 use std::collections::BTreeMap;
 use tabla_core::error::Result;
-use tabla_core::exec::Program;
+use tabla_core::exec::{Layout, Program};
 use tabla_core::op::list::Op;
 use tabla_core::op::operands::WEIGHT;
 use tabla_core::op::table::BufferId;
@@ -15,7 +15,7 @@ use tabla_core::op::table::BufferId;
 pub struct MemoryUsage {
     /// Packed weights.
     pub packed: u64,
-    /// Weights that are read in place, with their scales, except embeddings: a token reads one row of them.
+    /// Weights that are read in place, with their scales, also in panels of a compiled model, except embeddings: a token reads one row of them.
     pub mapped: u64,
     /// All other buffers: KV cache, activations, and vectors that are copied.
     pub buffers: u64,
@@ -24,7 +24,8 @@ pub struct MemoryUsage {
 impl MemoryUsage {
     pub(super) fn of(program: &Program, target: Target) -> Result<Self> {
         let none = Buffers::none();
-        let (launches, packed) = launches_of(program, target, &none.panels)?;
+        let (launches, mut packed) = launches_of(program, target, &none.panels)?;
+        packed.retain(|weight, _| !is_stored(program, *weight));
         let shared = BTreeMap::new();
         let layout = ArenaLayout::new(program, &launches, target.threads, &none, &shared)?;
         let mut mapped = BTreeMap::new();
@@ -37,12 +38,14 @@ impl MemoryUsage {
                     let buffer = table.slot(*slot).buffer;
                     let is_packed = operand == WEIGHT && launch.pack.is_some();
                     if let BufferId::Weight(index, _) = buffer
-                        && !is_packed
+                        && !(is_packed && packed.contains_key(&index))
                         && !layout.buffers.contains_key(&buffer)
                     {
                         let scales = program.tensors.scales(index);
                         let scales = scales.map_or(0, |s| s.bytes.len() + s.biases.len());
-                        let bytes = program.tensors.weight(index).len() + scales;
+                        let stored = program.tensors.in_layout(index, Layout::Panels);
+                        let codes = stored.unwrap_or(program.tensors.weight(index));
+                        let bytes = codes.len() + scales;
                         mapped.insert(index, bytes as u64);
                     }
                 }

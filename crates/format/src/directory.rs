@@ -5,11 +5,15 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::metadata::{self, Metadata};
 use super::part::{Kind, Part, Shard};
 use super::tensor::TensorInfo;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
+
+/// Bytes that several owners share.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The contents of a model file or of a set of files.
 #[derive(Debug)]
@@ -64,6 +68,25 @@ impl Directory {
                 .get(start..end)
         };
         range().expect("`open` checks the range of every tensor")
+    }
+
+    /// Returns the bytes of the file of a tensor, and the range of the tensor in them; `None` if there is no such
+    /// tensor. The bytes remain when the directory is dropped.
+    pub fn shared(&self, name: &str) -> Option<(SharedBytes, Range<usize>)> {
+        let tensor = self.tensor(name)?;
+        let start = usize::try_from(tensor.offset).ok()?;
+        let end = start.checked_add(self.bytes(tensor).len())?;
+        let bytes: SharedBytes = Arc::clone(&self.shards.get(tensor.shard)?.bytes) as _;
+        Some((bytes, start..end))
+    }
+
+    /// Returns the bytes of the first file before the data of its first tensor.
+    pub fn head(&self) -> &[u8] {
+        let tensors = self.tensors.iter().filter(|t| t.shard == 0);
+        let first = tensors.map(|t| t.offset).min().unwrap_or(u64::MAX);
+        let bytes = self.shards.first().map_or(&[][..], |s| s.bytes.as_slice());
+        let end = usize::try_from(first).map_or(bytes.len(), |first| first.min(bytes.len()));
+        bytes.get(..end).unwrap_or_default()
     }
 
     /// Copies the bytes of a tensor from byte `first` on, without mapping them into memory. A file

@@ -36,7 +36,7 @@ pub mod write;
 mod tests;
 
 pub use detect::{detect, detect_bytes};
-pub use directory::Directory;
+pub use directory::{Directory, SharedBytes};
 pub use imatrix::Importance;
 pub use metadata::Metadata;
 pub use open::{add_file, append, open, open_bytes, read_text};

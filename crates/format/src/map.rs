@@ -197,6 +197,12 @@ pub(super) fn io(what: impl fmt::Display, cause: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format_args!("{what}: {cause}")).caused_by(cause)
 }
 
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let storage = match self {

@@ -43,6 +43,7 @@ pub use memory::planned_bytes;
 pub use options::DeviceOptions;
 pub use pipelines::shaders;
 pub use probe::Probe;
+pub use upload::stored_sections;
 
 /// What recorded replay compiles kernels with, for developer tools that compile without executing.
 #[cfg(any(

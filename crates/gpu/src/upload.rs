@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::Instant;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
-use tabla_core::exec::{Program, Tensors, Upload};
+use tabla_core::exec::{Layout, Program, Tensors, Upload};
 use tabla_core::op::table::{BufferId, SlotInfo};
 use tabla_quant::Matrix;
 use tabla_quant::{Section, sections};
@@ -64,8 +64,15 @@ fn weight(
     first: u32,
 ) -> Result<()> {
     let slot = &entry.slot;
-    let matrix = full_matrix(slot, tensors, index)?;
     let rows = first as usize..first as usize + slot.rows as usize;
+    if let Some(bytes) = tensors.in_layout(index, Layout::Sections) {
+        stream.begin(&entry.buffer);
+        stored_rows(slot, bytes, rows)?
+            .into_iter()
+            .try_for_each(|part| stream.push(part))?;
+        return stream.end();
+    }
+    let matrix = full_matrix(slot, tensors, index)?;
     if rows.end > matrix.rows {
         bail!(
             Internal,
@@ -92,6 +99,59 @@ fn weight(
     let row_bytes = matrix.bytes.len() / matrix.rows.max(1);
     tensors.release(index, rows.start * row_bytes..rows.end * row_bytes);
     Ok(())
+}
+
+/// Returns all sections of the whole weight of a slot, one after the other, which compiled models store.
+///
+/// # Errors
+///
+/// Those of an upload.
+pub fn stored_sections(slot: &SlotInfo, tensors: &dyn Tensors, index: u32) -> Result<Vec<u8>> {
+    let matrix = full_matrix(slot, tensors, index)?;
+    let mut out = Vec::new();
+    for section in sections(slot.dtype) {
+        if let (Section::Scales { columns, .. }, Some(scales)) = (&section, &matrix.scales) {
+            check_group(slot, scales.group[1], *columns)?;
+        }
+        out.extend(section.head(slot.dtype, &matrix));
+        (0..matrix.rows).for_each(|row| section.row(slot.dtype, &matrix, row, &mut out));
+    }
+    Ok(out)
+}
+
+/// Returns the bytes of rows of a weight in the sections of a compiled model.
+///
+/// # Errors
+///
+/// `Format` if the bytes are not those of whole rows, or have fewer rows.
+fn stored_rows<'a>(slot: &SlotInfo, bytes: &'a [u8], rows: Range<usize>) -> Result<Vec<&'a [u8]>> {
+    let cols = slot.cols as usize;
+    // Sections of a row, or 0 for those that are stored once.
+    let sizes: Vec<_> = sections(slot.dtype)
+        .iter()
+        .map(|s| [0, 1].map(|rows| s.bytes(slot.dtype, [rows, cols])))
+        .collect();
+    let once: usize = sizes.iter().map(|[none, _]| none).sum();
+    let row_bytes: usize = sizes.iter().map(|[none, one]| one - none).sum();
+    let all = bytes.len().saturating_sub(once) / row_bytes.max(1);
+    if once + all * row_bytes != bytes.len() || rows.end > all {
+        bail!(
+            Format,
+            "gpu: {}: {} bytes of sections are not those of {} rows of {cols} columns",
+            slot.name,
+            bytes.len(),
+            rows.end
+        );
+    }
+    let (mut parts, mut start) = (Vec::new(), 0);
+    for [none, one] in sizes {
+        let row_bytes = one - none;
+        let first = start + none;
+        parts.push(&bytes[start..first]);
+        parts.push(&bytes[first + rows.start * row_bytes..first + rows.end * row_bytes]);
+        start = first + all * row_bytes;
+    }
+    Ok(parts)
 }
 
 /// Returns the whole matrix of a slot, which may be a row range of it.

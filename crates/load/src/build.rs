@@ -6,7 +6,7 @@ use super::hook_tensors::TableHooks;
 use super::memory::{self, Cache};
 use super::options::{GpuSpeculation, LoadOptions};
 use super::selected_device::limit_host_experts;
-use super::source::{Source, detect, open};
+use super::source::{Source, detect, open_for};
 use super::speech_model;
 use super::tuning;
 use crate::arch::{self, Arch, Config, Drafting};
@@ -59,7 +59,7 @@ impl Build {
     ///
     /// As [`load_model`](crate::load_model), without stage names.
     pub fn prepare(source: &Source, options: &LoadOptions, mut profile: Profile) -> Result<Self> {
-        let model = open(source, detect(source)?)?;
+        let model = open_for(source, detect(source)?, options, &profile)?;
         let config = Config::read(&model.file.metadata)?;
         let arch = arch::find(&config.architecture)?;
         let (mut catalog, mut config) =
@@ -90,11 +90,7 @@ impl Build {
         if self.arch.encoder {
             return Ok(Vec::new());
         }
-        let sequences = match self.gpu_speculation {
-            GpuSpeculation::Off => self.cache.rows(),
-            GpuSpeculation::On => self.cache.rows().max(SCORE_TOKENS),
-        };
-        let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
+        let tables = self.step_rows().map(|rows| self.step(rows));
         let mut tables = tables.collect::<Result<Vec<_>>>()?;
         // The encoder of a speech model is a table of its own.
         if self.config.speech.is_none() && self.hooks.is_none() {
@@ -107,6 +103,19 @@ impl Build {
             tables.extend(draft);
         }
         Ok(tables)
+    }
+
+    /// Returns the numbers of rows of the decode tables.
+    pub(super) fn step_rows(&self) -> impl Iterator<Item = u32> + use<> {
+        memory::step_rows(match self.gpu_speculation {
+            GpuSpeculation::Off => self.cache.rows(),
+            GpuSpeculation::On => self.cache.rows().max(SCORE_TOKENS),
+        })
+    }
+
+    /// Returns the number of rows of the table that aligns tokens with audio.
+    pub(super) fn align_rows(&self) -> u32 {
+        FEW_TOKENS.min(self.cache.context)
     }
 
     /// Builds the decode table with this number of rows.
@@ -171,8 +180,8 @@ impl Build {
             let frames = 2 * encoder.context;
             let (id, logits) = (TableId::Encode, LogitRows::None);
             tables.push(self.table_of(arch::encoder_recipe, id, frames, logits, |_, _| {})?);
-            let rows = FEW_TOKENS.min(self.cache.context);
             let (id, logits) = (TableId::Align, LogitRows::All);
+            let rows = self.align_rows();
             tables.push(self.table_of(arch::aligner_recipe, id, rows, logits, |_, _| {})?);
             self.catalog.check_all_used(&[&tables[0], &tables[1]])?;
         } else if self.embeddings {

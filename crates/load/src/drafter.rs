@@ -28,7 +28,9 @@ pub(super) fn add(
     options: &LoadOptions,
 ) -> Result<Vec<Weight>> {
     let source = Source::Path(path.to_path_buf());
-    let opened = open(&source, detect(&source)?).context("drafting head")?;
+    let opened = open(&source, detect(&source)?)
+        .and_then(Opened::uncompiled)
+        .context("drafting head")?;
     let weights = read(&opened, config, options).context(path.display())?;
     let file = opened.file;
     let (Some(files), Some(drafter)) = (Arc::get_mut(&mut model.file), Arc::into_inner(file))

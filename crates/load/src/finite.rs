@@ -48,7 +48,7 @@ impl fmt::Display for NotFinite {
 ///
 /// As `ModelBuilder::load`, without stage names.
 pub fn check_weights(source: &Source) -> Result<Vec<NotFinite>> {
-    let model = open(source, detect(source)?)?;
+    let model = open(source, detect(source)?)?.uncompiled()?;
     let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
     let config = config.validate(arch)?;
@@ -58,6 +58,10 @@ pub fn check_weights(source: &Source) -> Result<Vec<NotFinite>> {
 
 /// Returns the weights with values that are not finite.
 pub(super) fn search(catalog: &Catalog) -> Vec<NotFinite> {
+    // The elements of a compiled model are in layouts of devices.
+    if catalog.model().compiled.is_some() {
+        return Vec::new();
+    }
     let file = catalog.file();
     // An infinite divisor of a frequency disables the rotation of a pair.
     let is_divisor = |weight: &&Weight| weight.name.starts_with("rope_");

@@ -3,7 +3,7 @@
 use super::catalog::Catalog;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::exec::Tensors;
+use crate::exec::{Layout, Tensors};
 use crate::model::AdapterWeights;
 use crate::op::hooks::{CaptureLayout, Edit, HookSpec, adapter_matrix};
 use crate::plan::builder::{Hooks, WeightInfo, Weights};
@@ -164,6 +164,13 @@ impl Tensors for HookTensors {
         match self.matrix(index) {
             Some(_) => None,
             None => self.catalog.scales(index),
+        }
+    }
+
+    fn in_layout(&self, index: u32, layout: Layout) -> Option<&[u8]> {
+        match self.matrix(index) {
+            Some(_) => None,
+            None => self.catalog.in_layout(index, layout),
         }
     }
 

@@ -84,7 +84,7 @@ use build::Build;
 use catalog::Catalog;
 use load::{LoadOptions, Progress, Stage};
 use selected_device::{SelectedDevice, limit_host_experts};
-use source::{Source, detect, open};
+use source::{Source, detect, open_for};
 use stage::Stages;
 use std::sync::{Arc, OnceLock};
 
@@ -102,8 +102,13 @@ pub fn load_model(
     let mut s = Stages::new(options, report);
     let device = s.run(Stage::Device, || SelectedDevice::choose(options))?;
     let (device, mut profile) = s.run(Stage::Profile, || device.checked())?;
-    let kind = s.run(Stage::Format, || detect(source))?;
-    let model = s.run(Stage::Weights, || open(source, kind))?;
+    let (source, options, kind) = s.run(Stage::Format, || {
+        let (source, options) = compiled::find(source, options, profile.kind)?;
+        let kind = detect(&source)?;
+        Ok((source, options, kind))
+    })?;
+    let (source, options) = (&source, &options);
+    let model = s.run(Stage::Weights, || open_for(source, kind, options, &profile))?;
     let config = s.run(Stage::Config, || Config::read(&model.file.metadata))?;
     let arch = s.run(Stage::Architecture, || arch::find(&config.architecture))?;
     let config = s.run(Stage::Validation, || config.validate(arch))?;
@@ -125,7 +130,7 @@ pub fn load_model(
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(arch, &config, options, &cache, &profile)
     })?;
-    let (build, mut tables) = s.run(Stage::Step, || {
+    let (build, mut tables, is_stored) = s.run(Stage::Step, || {
         let build = Build {
             arch,
             config,
@@ -139,16 +144,24 @@ pub fn load_model(
             samplers: options.sampler_chain()?,
             hooks: None,
         };
-        let tables = build.steps()?;
-        Ok((build, tables))
+        let stored = compiled::read_tables(&build)?;
+        let is_stored = stored.is_some();
+        let tables = stored.map_or_else(|| build.steps(), Ok)?;
+        Ok((build, tables, is_stored))
     })?;
-    tables.extend(s.run(Stage::Batch, || build.batches())?);
+    tables.extend(s.run(Stage::Batch, || match is_stored {
+        true => Ok(Vec::new()),
+        false => build.batches(),
+    })?);
     let tables: Arc<[Table]> = tables.into();
     let mut facts = build.facts(&tables, device.fallback());
     #[cfg(feature = "gpu")]
     let gpu = device.gpu();
     let provenance = provenance::of(&build, &facts, options);
-    let file = Arc::clone(&build.catalog.model().file);
+    let (file, compiled) = (
+        Arc::clone(&build.catalog.model().file),
+        build.catalog.model().compiled.clone(),
+    );
     let program = build.program(tables.clone());
     let mut executor = s.run(Stage::Buffers, || {
         device.link(program, build.profile.clone(), &cache)
@@ -167,7 +180,10 @@ pub fn load_model(
         tokenizer: Arc::new(tokenizer),
         chat_templates: Arc::new(chat_templates),
         speech: speech.map(Arc::new),
-        digest: Arc::new(move || digest::of(&file)),
+        digest: Arc::new(move || match &compiled {
+            Some(header) => Ok(header.digest),
+            None => digest::of(&file),
+        }),
         hook_compiler: Arc::new(build),
         culprit: OnceLock::new(),
         provenance,

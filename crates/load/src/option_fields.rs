@@ -41,6 +41,10 @@ macro_rules! load_options {
             /// Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, if the
             /// driver supports it. `None`: no cache.
             pub pipeline_cache_path: Option<std::path::PathBuf>,
+            /// Directory of compiled models: the first load of a model compiles it there, and later ones open
+            /// the compiled file, which takes milliseconds. At most 32 GiB; the models that were used the
+            /// longest time ago are deleted. `None`: no cache.
+            pub compiled_cache_path: Option<std::path::PathBuf>,
             /// Layout of tensors of type `I2_S`, which files do not record. Default:
             /// [`Blocks128`](crate::quant::i2_s::Layout::Blocks128).
             pub i2s_layout: $crate::quant::i2_s::Layout,
@@ -91,6 +95,7 @@ macro_rules! load_options {
             tuning_path: None,
             shader_path: None,
             pipeline_cache_path: None,
+            compiled_cache_path: None,
             i2s_layout: Default::default(),
             lm_head_type: None,
             lora: Default::default(),

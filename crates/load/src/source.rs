@@ -1,11 +1,14 @@
 //! Opens the files of a model after detecting their format.
 
+use super::compiled::{self, Header};
 use super::hf;
+use super::options::LoadOptions;
 use super::speech_names;
 use super::tensor_scales::TensorScales;
 use super::weight::Weight;
 use crate::arch;
-use crate::error::{Result, bail};
+use crate::device::Profile;
+use crate::error::{Context, Result, bail};
 use crate::format::{self, Directory};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -84,6 +87,8 @@ pub struct Opened {
     pub folder: Option<hf::Folder>,
     /// Whether the model is in memory, so that no files are next to it.
     pub in_memory: bool,
+    /// The header of a compiled model.
+    pub compiled: Option<Header>,
 }
 
 impl Opened {
@@ -98,6 +103,26 @@ impl Opened {
         };
         let name = self.file.metadata.str("general.architecture")?;
         folder.weights(&self.file, arch::find(name.unwrap_or_default())?)
+    }
+
+    /// Returns whether queries and keys may be in the order of GGUF files.
+    pub(crate) fn may_permute_heads(&self) -> bool {
+        match &self.compiled {
+            Some(header) => header.permuted,
+            None => self.folder.is_none(),
+        }
+    }
+
+    /// Returns the model if its weights are as in files.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a compiled model.
+    pub fn uncompiled(self) -> Result<Self> {
+        match &self.compiled {
+            Some(header) => header.reject().context(self.file.name()).map(|()| self),
+            None => Ok(self),
+        }
     }
 
     /// Returns whether it is a speech model.
@@ -150,6 +175,7 @@ pub fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
         Source::Bytes(bytes) => format::open_bytes(IN_MEMORY, bytes.clone())?,
         Source::BuiltIn => format::open_bytes("built-in", BUILT_IN)?,
     };
+    let compiled = Header::read(&file).context(file.name())?;
     let mut folder = None;
     if kind == format::Kind::Safetensors {
         let hf_folder = match source {
@@ -161,6 +187,7 @@ pub fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
         folder = Some(hf_folder);
     }
     if kind == format::Kind::Gguf
+        && compiled.is_none()
         && let Some(metadata) = speech_names::metadata_of_tensors(&file)?
     {
         file.metadata = metadata;
@@ -169,5 +196,37 @@ pub fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
         file: Arc::new(file),
         folder,
         in_memory: !matches!(source, Source::Path(_)),
+        compiled,
     })
+}
+
+/// Opens the files of a model for a device and options. A compiled model that does not fit them is replaced by the
+/// model that it was compiled from, with a warning, if that is in the same folder.
+///
+/// # Errors
+///
+/// As [`open`], and `Unsupported` for a compiled model that does not fit.
+pub fn open_for(
+    source: &Source,
+    kind: format::Kind,
+    options: &LoadOptions,
+    profile: &Profile,
+) -> Result<Opened> {
+    let opened = open(source, kind).and_then(|model| {
+        if let Some(header) = &model.compiled {
+            header.check(options, profile).context(model.file.name())?;
+        }
+        Ok(model)
+    });
+    match (&opened, source) {
+        (Err(error), Source::Path(path)) if kind == format::Kind::Gguf => {
+            let Some(original) = compiled::original_of(path) else {
+                return opened;
+            };
+            tracing::warn!("{error}; loading {} instead", original.display());
+            let source = Source::Path(original);
+            open(&source, detect(&source)?)?.uncompiled()
+        }
+        _ => opened,
+    }
 }

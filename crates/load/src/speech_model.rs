@@ -5,6 +5,7 @@ use super::speech_names::{self, POSITIONS};
 use super::weight::{Data, Weight, f32_bytes, floats};
 use crate::arch::Config;
 use crate::audio::MelFilters;
+use crate::compiled::ALIGNMENT_HEADS;
 use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
 use crate::format::{Directory, Kind, Metadata, TensorInfo, Value};
@@ -178,7 +179,10 @@ pub fn alignment_heads(model: &Opened, config: &Config) -> Result<Vec<(u32, u32)
     let [layers, heads] = [config.layers, config.attention.heads];
     let configured = match &model.folder {
         Some(folder) => folder.alignment_heads()?,
-        None => None,
+        None => model.file.metadata.u32s(ALIGNMENT_HEADS)?.map(|heads| {
+            let pairs = heads.as_chunks::<2>().0.iter();
+            pairs.map(|[layer, head]| (*layer, *head)).collect()
+        }),
     };
     let list = configured.filter(|list| !list.is_empty());
     let list = list.unwrap_or_else(|| crate::speech::alignment_heads(layers, heads, config.vocab));

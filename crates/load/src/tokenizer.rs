@@ -5,15 +5,16 @@ use super::source::Opened;
 use super::speech_model;
 use crate::arch::Config;
 use crate::error::{Context, Result, bail};
-use crate::format::{self, Metadata, Value};
-use crate::text::{Tokenizer, Vocab};
+use crate::format::{self, Directory, Metadata, Value};
+use crate::text::{Section, Tokenizer, Vocab};
 use std::path::{Path, PathBuf};
 
 /// Reads the tokenizer of a model and checks its size against the embedding. A folder's tokenizer
 /// may have extra tokens, such as image tokens; prefill rejects them.
 pub fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
     let tokenizer = of_vocab(model, config.vocab)?;
-    let strict = model.folder.is_none();
+    // A compiled model may be of a folder; its tokenizer was checked when it was compiled.
+    let strict = model.folder.is_none() && model.compiled.is_none();
     if strict && tokenizer.vocab_size() > config.vocab as usize {
         bail!(
             Format,
@@ -28,6 +29,9 @@ pub fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
 /// Reads the tokenizer of a model with a vocabulary of this size. Some files of speech models have the
 /// tokens alone, or no vocabulary; then it is in a `tokenizer.json` next to the file.
 pub fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
+    if model.compiled.is_some() {
+        return of_sections(&model.file).context("compiled model");
+    }
     let metadata = &model.file.metadata;
     if model.folder.is_some() || !model.is_speech()? || metadata.get(MODEL).is_some() {
         return read(model);
@@ -48,6 +52,24 @@ pub fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
             path.display()
         ),
     }
+}
+
+/// Returns the tensor of a compiled model with a section of its tokenizer.
+pub(crate) fn section_tensor(section: &str) -> String {
+    format!("tabla.tokenizer.{section}")
+}
+
+/// Opens the tokenizer of a compiled model, whose arrays are used in place.
+fn of_sections(file: &Directory) -> Result<Tokenizer> {
+    Tokenizer::from_sections(|section| {
+        let (bytes, range) = file.shared(&section_tensor(section))?;
+        let own = (*bytes).as_ref().get(range.clone())?;
+        // A model in memory may be at any address.
+        match own.as_ptr().addr().is_multiple_of(align_of::<u64>()) {
+            true => Section::new(bytes, range).ok(),
+            false => Some(Section::aligned_copy(own)),
+        }
+    })
 }
 
 /// Reads the `tokenizer.json` next to a file without a vocabulary; `None` for other files, or if there

@@ -20,6 +20,9 @@ pub use quantize::{
     ConversionReport, ExportOptions, QUANT_MIXES, QuantMix, QuantizeOptions, TensorReport, export,
     quantize,
 };
+pub use tabla_load::compiled::{
+    CachedModel, CompileReport, cached_models, check_digests, compile_model,
+};
 pub use tabla_load::finite::{NotFinite, check_weights};
 pub use tabla_load::tuning::Tuning;
 pub use tune::{CommandGroup, Speedup, TuneReport, tune};

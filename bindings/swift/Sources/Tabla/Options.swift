@@ -53,6 +53,10 @@ public struct LoadOptions: @unchecked Sendable {
     /// Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, if the
     /// driver supports it. nil: no cache.
     public var pipelineCachePath: String?
+    /// Directory of compiled models: the first load of a model compiles it there, and later ones
+    /// open the compiled file, which takes milliseconds. At most 32 GiB; the models that were used
+    /// the longest time ago are deleted. nil: no cache.
+    public var compiledCachePath: String?
     /// Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. nil: the usual
     /// layout.
     public var i2sLayout: String?
@@ -139,14 +143,15 @@ public struct LoadOptions: @unchecked Sendable {
     func withC<R>(_ body: (UnsafeMutablePointer<TablaLoadOptions>) throws -> R) throws -> R {
         var c = c
         c.prefix_bytes = prefixBytes.map { $0 == 0 ? .max : $0 } ?? 0
-        return try withCStrings([adapter, tuningPath, shaderPath, pipelineCachePath, i2sLayout, drafterPath, samplers]) { texts in
+        return try withCStrings([adapter, tuningPath, shaderPath, pipelineCachePath, compiledCachePath, i2sLayout, drafterPath, samplers]) { texts in
             c.adapter = texts[0]
             c.tuning_path = texts[1]
             c.shader_path = texts[2]
             c.pipeline_cache_path = texts[3]
-            c.i2s_layout = texts[4]
-            c.drafter_path = texts[5]
-            c.samplers = texts[6]
+            c.compiled_cache_path = texts[4]
+            c.i2s_layout = texts[5]
+            c.drafter_path = texts[6]
+            c.samplers = texts[7]
             return try body(&c)
         }
     }

@@ -148,6 +148,10 @@ pub struct TablaLoadOptions {
     pub cpu_expert_layers: u32,
     /// Must be 0. Default 0.
     pub reserved: u32,
+    /// Directory of compiled models: the first load of a model compiles it there, and later ones
+    /// open the compiled file, which takes milliseconds. At most 32 GiB; the models that were used
+    /// the longest time ago are deleted. NULL: no cache.
+    pub compiled_cache_path: *const std::ffi::c_char,
 }
 
 impl TablaLoadOptions {
@@ -182,6 +186,7 @@ impl TablaLoadOptions {
         drafter_path: std::ptr::null(),
         cpu_expert_layers: 0,
         reserved: 0,
+        compiled_cache_path: std::ptr::null(),
     };
 
     /// Converts the options that have the same type in Rust.
@@ -199,6 +204,8 @@ impl TablaLoadOptions {
         let tuning_path = unsafe { crate::pointers::path_of(self.tuning_path) };
         // SAFETY: guaranteed by the caller.
         let pipeline_cache_path = unsafe { crate::pointers::path_of(self.pipeline_cache_path) };
+        // SAFETY: guaranteed by the caller.
+        let compiled_cache_path = unsafe { crate::pointers::path_of(self.compiled_cache_path) };
         Ok(tabla::load::LoadOptions::default()
             .device(crate::pointers::choose("device", self.device, &DEVICE)?)
             .precision(crate::pointers::choose("precision", self.precision, &PRECISION)?)
@@ -213,6 +220,7 @@ impl TablaLoadOptions {
             .chunk_tokens(self.chunk_tokens)
             .adapter(adapter)
             .tuning_path(tuning_path)
-            .pipeline_cache_path(pipeline_cache_path))
+            .pipeline_cache_path(pipeline_cache_path)
+            .compiled_cache_path(compiled_cache_path))
     }
 }

@@ -19,12 +19,39 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Layout of a weight that a device reads, in which compiled models store it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layout {
+    /// Panels of rows, which the kernels of every CPU with vectors read.
+    Panels,
+    /// Sections of fields, which shaders read.
+    Sections,
+}
+
+impl Layout {
+    /// All layouts.
+    pub const ALL: [Self; 2] = [Self::Panels, Self::Sections];
+
+    /// Returns the name in compiled models.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Panels => "panels",
+            Self::Sections => "sections",
+        }
+    }
+}
+
 /// Read-only tensors of a program. They outlive all executors linked to them.
 pub trait Tensors: Send + Sync {
     /// Returns the bytes of [`BufferId::Weight`] `index`, as stored in the file.
     fn weight(&self, index: u32) -> &[u8];
     /// Returns the scales of [`BufferId::Weight`] `index`, if they are separate tensors.
     fn scales(&self, _index: u32) -> Option<Scales<'_>> {
+        None
+    }
+    /// Returns the bytes of [`BufferId::Weight`] `index` in a layout of a device, if a compiled model has
+    /// them. Then [`weight`](Self::weight) may be empty.
+    fn in_layout(&self, _index: u32, _layout: Layout) -> Option<&[u8]> {
         None
     }
     /// Copies the bytes of [`BufferId::Weight`] `index` from byte `first` on. Unlike

@@ -72,7 +72,7 @@ impl Catalog {
         let base = AdapterBase {
             arch: self.arch,
             layers: &config.layer_configs,
-            half_split: !self.arch.permutes_heads() || self.model.folder.is_some(),
+            half_split: !self.arch.permutes_heads() || !self.model.may_permute_heads(),
             shape: &|name| {
                 let weight = self.find(&format!("{name}.weight"))?;
                 Some([weight.rows, weight.cols])

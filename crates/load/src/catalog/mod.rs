@@ -4,10 +4,11 @@ mod adapters;
 mod head;
 mod resolve;
 mod rope;
+pub(crate) mod stored;
 
 use crate::arch::Arch;
 use crate::error::{Result, bail};
-use crate::exec::Tensors;
+use crate::exec::{Layout, Tensors};
 use crate::format::Directory;
 use crate::hf;
 use crate::op::table::{BufferId, Table};
@@ -18,6 +19,7 @@ use crate::split::fused_name;
 use crate::weight::Weight;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
+use stored::StoredWeights;
 
 /// Weights of a model by name and index, and constants computed while loading.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub struct Catalog {
     rope_freqs: Vec<Vec<f32>>,
     /// Digest of the adapters that were merged; empty without any.
     merged: String,
+    /// Tensors of a compiled model; empty for other files.
+    stored: StoredWeights,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -186,11 +190,18 @@ impl Weights for Catalog {
 
 impl Tensors for Catalog {
     fn weight(&self, index: u32) -> &[u8] {
+        if self.stored.is_laid_only(index) {
+            return &[];
+        }
         self.weights[index as usize].codes.bytes(self.file())
     }
 
     fn scales(&self, index: u32) -> Option<Scales<'_>> {
         self.weights[index as usize].scales(self.file())
+    }
+
+    fn in_layout(&self, index: u32, layout: Layout) -> Option<&[u8]> {
+        self.stored.in_layout(self.file(), index, layout)
     }
 
     fn read(&self, index: u32, first: usize, to: &mut [u8]) -> Result<()> {

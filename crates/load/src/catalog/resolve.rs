@@ -1,5 +1,6 @@
 //! Builds the catalog of a model: its weights by name, and the hyperparameters that depend on them.
 
+use super::stored::StoredWeights;
 use super::{Catalog, EMBEDDING, EXPERT_BIASES, HEAD};
 use crate::arch::{Arch, Config, DENSE_MODULES, EAGLE3, RopePairs};
 use crate::error::{Result, bail};
@@ -24,6 +25,9 @@ impl Catalog {
         mut config: Config,
         options: &LoadOptions,
     ) -> Result<(Self, Config)> {
+        if let Some(header) = model.compiled.clone() {
+            return Self::restore(model, &header, arch, config, options);
+        }
         if arch.name == EAGLE3 {
             bail!(
                 Unsupported,
@@ -33,19 +37,7 @@ impl Catalog {
         let mut weights = collect::weights(&model, arch, &config, options)?;
         let parameters = parameters(&weights);
         let tied = !weights.iter().any(|weight| weight.name == HEAD);
-        // The rows of the embedding are the vocabulary size; the key or the token list may be smaller.
-        if let Some(embedding) = weights.iter().find(|weight| weight.name == EMBEDDING) {
-            if embedding.rows < config.vocab {
-                bail!(
-                    Format,
-                    "tensor {} has {} rows, expected at least the vocabulary size of {}",
-                    embedding.tensor(&model.file),
-                    embedding.rows,
-                    config.vocab
-                );
-            }
-            config.vocab = embedding.rows;
-        }
+        check_vocab(&weights, &model.file, &mut config)?;
         match &options.drafting_head {
             DraftingHead::None => {}
             DraftingHead::Mtp => config.enable_mtp(arch)?,
@@ -57,15 +49,6 @@ impl Catalog {
         let by_name = indices(&weights, file)?;
         let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
         let tied = configured.flatten().unwrap_or(tied);
-        // Only GGUF files may store permuted Q and K.
-        config.rope.half_split = match arch.rope_pairs {
-            RopePairs::HalfSplit => true,
-            RopePairs::Permuted => model.folder.is_some(),
-            RopePairs::Adjacent => false,
-        };
-        if by_name.keys().any(|name| name.ends_with(EXPERT_BIASES)) {
-            config.complete_biased_router();
-        }
         let digit_scales = weights.iter().map(|w| digit_scale(w, file)).collect();
         let mut catalog = Self {
             model,
@@ -77,7 +60,9 @@ impl Catalog {
             tied,
             rope_freqs: Vec::new(),
             merged: String::new(),
+            stored: StoredWeights::default(),
         };
+        complete(&mut config, &catalog);
         catalog.merge_adapters(&config, options)?;
         if let Some(dtype) = options.lm_head_type {
             catalog.encode_head(dtype, options.threads)?;
@@ -97,8 +82,45 @@ impl Catalog {
     }
 }
 
+/// Sets the vocabulary size to the rows of the embedding; the key or the token list may be smaller.
+///
+/// # Errors
+///
+/// `Format` if it is larger.
+pub(super) fn check_vocab(weights: &[Weight], file: &Directory, config: &mut Config) -> Result<()> {
+    if let Some(embedding) = weights.iter().find(|weight| weight.name == EMBEDDING) {
+        if embedding.rows < config.vocab {
+            bail!(
+                Format,
+                "tensor {} has {} rows, expected at least the vocabulary size of {}",
+                embedding.tensor(file),
+                embedding.rows,
+                config.vocab
+            );
+        }
+        config.vocab = embedding.rows;
+    }
+    Ok(())
+}
+
+/// Completes the hyperparameters that depend on how the weights are stored.
+pub(super) fn complete(config: &mut Config, catalog: &Catalog) {
+    config.rope.half_split = match catalog.arch.rope_pairs {
+        RopePairs::HalfSplit => true,
+        RopePairs::Permuted => !catalog.model.may_permute_heads(),
+        RopePairs::Adjacent => false,
+    };
+    if catalog
+        .by_name
+        .keys()
+        .any(|name| name.ends_with(EXPERT_BIASES))
+    {
+        config.complete_biased_router();
+    }
+}
+
 /// Returns the index of each weight by name.
-fn indices(weights: &[Weight], file: &Directory) -> Result<HashMap<String, u32>> {
+pub(super) fn indices(weights: &[Weight], file: &Directory) -> Result<HashMap<String, u32>> {
     let mut by_name = HashMap::new();
     for (i, weight) in (0..).zip(weights) {
         if let Some(other) = by_name.insert(weight.name.clone(), i) {

@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 
 /// What the tables of a file must fit: the rest of the model.
 #[derive(Clone, Copy, Debug)]
-pub struct Expected<'a> {
+pub(super) struct Expected<'a> {
     /// Name and number of tokens of each table, in order.
     pub tables: &'a [(TableId, u32)],
     /// Weights by index.
@@ -58,7 +58,7 @@ pub struct Expected<'a> {
 ///
 /// `Format` for a table that does not fit the rest of the model, those of [`verify::check`]. The message names the
 /// table, and the command or the slot.
-pub fn check(tables: &[Table], expected: &Expected<'_>, profile: &Profile) -> Result<()> {
+pub(super) fn check(tables: &[Table], expected: &Expected<'_>, profile: &Profile) -> Result<()> {
     let found = tables.iter().map(|table| (table.name, table.tokens));
     let wanted = expected
         .tables

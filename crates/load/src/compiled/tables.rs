@@ -42,7 +42,7 @@ const NONE: &str = "-";
 
 /// Returns a digest of everything that defines the meaning of stored tables. A file with another version must not be
 /// run.
-pub fn version() -> String {
+pub(super) fn version() -> String {
     let hash = blake3::hash(fields::definitions().as_bytes());
     hash.to_hex()[..16].to_string()
 }
@@ -80,7 +80,7 @@ impl Output {
 }
 
 /// Adds tables to a file, with keys that start with `prefix`.
-pub fn write(to: &mut Writer<'_>, prefix: &str, tables: &[Table]) {
+pub(super) fn write(to: &mut Writer<'_>, prefix: &str, tables: &[Table]) {
     let [mut kernels, mut kinds, mut strings] = [(); 3].map(|()| Strings::default());
     let mut columns = Output::default();
     for table in tables {
@@ -343,7 +343,7 @@ struct Lists {
 /// # Errors
 ///
 /// `Format` with the key or the table, and what was expected.
-pub fn read(metadata: &Metadata, prefix: &str) -> Result<Vec<Table>> {
+pub(super) fn read(metadata: &Metadata, prefix: &str) -> Result<Vec<Table>> {
     let names = strings(metadata, prefix, "names")?;
     let lists = Lists::read(metadata, prefix)?;
     let mut columns = Input::read(metadata, prefix)?;

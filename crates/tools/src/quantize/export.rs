@@ -70,7 +70,7 @@ pub fn export(
             "unsupported type {other} for safetensors; supported are f32, f16 and bf16"
         );
     }
-    let model = open(source, detect(source)?)?;
+    let model = open(source, detect(source)?)?.uncompiled()?;
     let name = model.file.metadata.str("general.architecture")?;
     let arch = arch::find(name.unwrap_or_default())?;
     hf::check_exportable(arch, &model.file.metadata)?;

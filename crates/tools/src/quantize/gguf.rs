@@ -133,7 +133,7 @@ pub fn quantize(
     options: &QuantizeOptions<'_>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<ConversionReport> {
-    let model = open(source, detect(source)?)?;
+    let model = open(source, detect(source)?)?.uncompiled()?;
     if ggml::is_ggml(path) && !model.is_speech()? {
         bail!(
             Unsupported,

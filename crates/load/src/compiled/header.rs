@@ -1,0 +1,288 @@
+//! The properties of a compiled model, and whether it fits a device and options.
+
+use super::{DIGEST, DIGEST_BYTES, DIGESTS, VERSION, build, keys};
+use crate::device::{DeviceKind, Precision, Profile};
+use crate::error::{Result, bail};
+use crate::exec::{Layout, cpu};
+use crate::format::{Directory, Metadata};
+use crate::options::{DraftingHead, LoadOptions};
+use std::path::{Path, PathBuf};
+
+/// Properties of a compiled model.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// Version of the library that wrote it.
+    pub build: String,
+    /// Layouts in which it has weights.
+    pub layouts: Vec<Layout>,
+    /// Name of the file or folder that it was compiled from.
+    pub source: String,
+    /// Size of that model in bytes.
+    pub source_bytes: u64,
+    /// Digest of that model.
+    pub(crate) digest: [u8; DIGEST_BYTES],
+    /// Digest of the adapters that are merged into the weights; empty without any.
+    pub(crate) merged: String,
+    /// Whether queries and keys may be stored in the order of GGUF files.
+    pub(crate) permuted: bool,
+    precision: String,
+    drafting: String,
+    lm_head: String,
+}
+
+impl Header {
+    /// Reads the header; `None` for a model that is not compiled.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for another version, `Format` for a damaged header.
+    pub(crate) fn read(file: &Directory) -> Result<Option<Self>> {
+        let meta = &file.metadata;
+        let Some(version) = meta.u32(keys::VERSION)? else {
+            return Ok(None);
+        };
+        if version != VERSION {
+            bail!(
+                Unsupported,
+                "a compiled model of format {version}, expected {VERSION}: compile it again"
+            );
+        }
+        let text = |key: &str| required(meta.str(key)?.map(str::to_string), key);
+        let build_of_file = text(keys::BUILD)?;
+        if build_of_file != build() {
+            bail!(
+                Unsupported,
+                "a compiled model of version {build_of_file}, this is version {}: compile it again",
+                build()
+            );
+        }
+        check_digest(file)?;
+        let names = required(meta.strs(keys::LAYOUTS)?, keys::LAYOUTS)?;
+        let layouts = Layout::ALL.into_iter();
+        let digest = required(meta.str(keys::SOURCE_DIGEST)?, keys::SOURCE_DIGEST)?;
+        let digest = blake3::Hash::from_hex(digest).ok();
+        Ok(Some(Self {
+            build: build_of_file,
+            layouts: layouts.filter(|l| names.contains(&l.name())).collect(),
+            source: text(keys::SOURCE)?,
+            source_bytes: required(meta.u64(keys::SOURCE_BYTES)?, keys::SOURCE_BYTES)?,
+            digest: required(digest, keys::SOURCE_DIGEST)?.into(),
+            merged: text(keys::MERGED)?,
+            permuted: required(meta.bool(keys::PERMUTED)?, keys::PERMUTED)?,
+            precision: text(keys::PRECISION)?,
+            drafting: text(keys::DRAFTING)?,
+            lm_head: text(keys::LM_HEAD)?,
+        }))
+    }
+
+    /// Returns the header of a model that is compiled with these options.
+    pub(super) fn of(options: &LoadOptions, layouts: &[Layout]) -> Result<Self> {
+        let Some(drafting) = drafting(&options.drafting_head) else {
+            bail!(
+                Unsupported,
+                "an EAGLE-3 drafter cannot be compiled: load it with the original model"
+            );
+        };
+        Ok(Self {
+            build: build(),
+            layouts: layouts.to_vec(),
+            source: String::new(),
+            source_bytes: 0,
+            digest: [0; DIGEST_BYTES],
+            merged: String::new(),
+            permuted: false,
+            precision: precision(options.precision).to_string(),
+            drafting: drafting.to_string(),
+            lm_head: lm_head(options),
+        })
+    }
+
+    /// Adds the header to a file.
+    pub(super) fn write(&self, to: &mut crate::format::write::Writer<'_>) {
+        let layouts: Vec<_> = self.layouts.iter().map(|layout| layout.name()).collect();
+        to.set(keys::VERSION, VERSION)
+            .set(keys::BUILD, &*self.build)
+            .list(keys::LAYOUTS, &layouts)
+            .set(keys::PRECISION, &*self.precision)
+            .set(keys::DRAFTING, &*self.drafting)
+            .set(keys::LM_HEAD, &*self.lm_head)
+            .set(keys::MERGED, &*self.merged)
+            .set(keys::PERMUTED, self.permuted)
+            .set(keys::SOURCE, &*self.source)
+            .set(keys::SOURCE_BYTES, self.source_bytes)
+            .set(
+                keys::SOURCE_DIGEST,
+                &*blake3::Hash::from(self.digest).to_hex(),
+            );
+    }
+
+    /// Checks that the model was compiled for this device and these options.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` with the difference.
+    pub(crate) fn check(&self, options: &LoadOptions, profile: &Profile) -> Result<()> {
+        let layout = match profile.kind {
+            DeviceKind::Cpu => Layout::Panels,
+            DeviceKind::Gpu => Layout::Sections,
+        };
+        let level = match options.level {
+            Some(level) => level,
+            None => cpu::Level::best()?,
+        };
+        let own = (
+            precision(options.precision),
+            drafting(&options.drafting_head),
+        );
+        if !self.layouts.contains(&layout) {
+            let targets: Vec<_> = self.layouts.iter().map(|layout| target(*layout)).collect();
+            bail!(
+                Unsupported,
+                "the model was compiled for {}, and the device is a {}",
+                targets.join(" and "),
+                target(layout)
+            );
+        } else if profile.kind == DeviceKind::Cpu && !cpu::reads_panels(level)? {
+            bail!(
+                Unsupported,
+                "the model was compiled for CPUs with vectors, and the instruction set is {}",
+                level.name()
+            );
+        } else if own.0 != self.precision {
+            bail!(
+                Unsupported,
+                "the model was compiled for {} precision, not {}",
+                self.precision,
+                own.0
+            );
+        } else if own.1 != Some(&*self.drafting) {
+            bail!(
+                Unsupported,
+                "the model was compiled with another drafting head: {:?}",
+                self.drafting
+            );
+        } else if !options.lora.is_empty() {
+            bail!(
+                Unsupported,
+                "adapters are merged when a model is compiled, not when it is loaded"
+            );
+        } else if options.lm_head_type.is_some() && lm_head(options) != self.lm_head {
+            bail!(
+                Unsupported,
+                "the type of lm_head is set when a model is compiled, not when it is loaded"
+            );
+        }
+        Ok(())
+    }
+
+    /// Rejects a command that reads the weights as in the original files.
+    pub(crate) fn reject(&self) -> Result<()> {
+        bail!(
+            Unsupported,
+            "a compiled model, whose weights are in layouts of devices: use {:?}, from which it was compiled",
+            self.source
+        )
+    }
+}
+
+/// Returns the path of the model that the compiled model at `path` was made from, if it is in the same folder and has
+/// the same size.
+pub fn original_of(path: &Path) -> Option<PathBuf> {
+    let file = crate::format::open(path).ok()?;
+    let name = file.metadata.str(keys::SOURCE).ok()??;
+    let bytes = file.metadata.u64(keys::SOURCE_BYTES).ok()??;
+    // A name without folders, because a compiled model may be from a stranger.
+    let is_plain = Path::new(name).file_name()? == name && !name.contains(['/', '\\']);
+    let original = path.with_file_name(name);
+    if !is_plain || original.canonicalize().ok()? == path.canonicalize().ok()? {
+        return None;
+    }
+    let found = crate::format::open(&original).ok()?;
+    (found.file_bytes() == bytes && !is_compiled(&found.metadata)).then_some(original)
+}
+
+fn target(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Panels => "CPU",
+        Layout::Sections => "GPU",
+    }
+}
+
+fn precision(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Fast => "fast",
+        Precision::Exact => "exact",
+    }
+}
+
+fn lm_head(options: &LoadOptions) -> String {
+    let dtype = options.lm_head_type;
+    dtype.map_or(String::new(), |dtype| dtype.name().to_string())
+}
+
+fn drafting(head: &DraftingHead) -> Option<&'static str> {
+    match head {
+        DraftingHead::None => Some(""),
+        DraftingHead::Mtp => Some("MTP"),
+        DraftingHead::Eagle3(_) => None,
+    }
+}
+
+fn required<T>(value: Option<T>, key: &str) -> Result<T> {
+    match value {
+        Some(value) => Ok(value),
+        None => bail!(
+            Format,
+            "{key} is missing or invalid: the compiled model is damaged"
+        ),
+    }
+}
+
+/// Checks the digest of the header.
+fn check_digest(file: &Directory) -> Result<()> {
+    let stored = file.tensor(DIGEST).map(|tensor| file.bytes(tensor));
+    match stored == Some(blake3::hash(file.head()).as_bytes()) {
+        true => Ok(()),
+        false => bail!(
+            Format,
+            "the header does not have its digest: the compiled model is damaged"
+        ),
+    }
+}
+
+/// Checks the digests of all tensors, and returns their number. Reads the whole file.
+///
+/// # Errors
+///
+/// `Format` with the name of a tensor that has changed.
+pub fn check_digests(file: &Directory) -> Result<usize> {
+    let digests = file
+        .tensor(DIGESTS)
+        .map_or(&[][..], |tensor| file.bytes(tensor));
+    let (digests, rest) = digests.as_chunks::<DIGEST_BYTES>();
+    let checked = file.tensors.iter().filter(|tensor| tensor.name != DIGESTS);
+    if !rest.is_empty() || digests.len() != checked.clone().count() {
+        bail!(
+            Format,
+            "{} digests of {} tensors: the compiled model is damaged",
+            digests.len(),
+            checked.count()
+        );
+    }
+    for (tensor, digest) in checked.zip(digests) {
+        if blake3::hash(file.bytes(tensor)).as_bytes() != digest {
+            bail!(
+                Format,
+                "tensor {} does not have its digest: it is damaged",
+                tensor.name
+            );
+        }
+        file.release(tensor, 0..file.bytes(tensor).len());
+    }
+    Ok(digests.len())
+}
+
+/// Returns whether metadata is that of a compiled model.
+fn is_compiled(metadata: &Metadata) -> bool {
+    metadata.get(keys::VERSION).is_some()
+}

@@ -1,0 +1,315 @@
+//! Compiled models give the same tokens and bits as the models that they were compiled from, on every level of this CPU
+//! and on a GPU; damaged and foreign ones are rejected.
+
+use crate::common::{devices, golden, is_gpu_slow, session};
+use crate::conversions::{TEXTS, results};
+use crate::temp_folder::Folder;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use tabla::device::Precision;
+use tabla::exec::cpu::Level;
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::text::{EncodeOptions, SpecialTokens};
+use tabla::tools::{CompileReport, check_digests, compile_model, load_tokenizer, open_directory};
+use tabla::{ErrorKind, Model, Source};
+
+/// Compiles a model for these devices.
+fn compile(from: &Path, to: &Path, on: &[DeviceChoice], options: &LoadOptions) -> CompileReport {
+    let source = Source::from(from);
+    let compiled = compile_model(&source, to, on, options, &mut |_, _| {
+        ControlFlow::Continue(())
+    });
+    compiled.unwrap_or_else(|e| panic!("{}: {e}", from.display()))
+}
+
+fn options() -> LoadOptions {
+    LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .max_context(128)
+        .chunk_tokens(32)
+        .samplers(Vec::new())
+}
+
+/// Compares the tokens of texts.
+fn check_tokens(name: &str, from: &Path, compiled: &Path) {
+    let [a, b] = [from, compiled].map(|path| load_tokenizer(&Source::from(path)).expect(name));
+    for text in TEXTS {
+        for specials in [SpecialTokens::Text, SpecialTokens::Tokens] {
+            let options = EncodeOptions::default()
+                .add_special(true)
+                .specials(specials);
+            let [a, b] = [&a, &b].map(|tokenizer| tokenizer.encode(text, options).ok());
+            assert_eq!(a, b, "{name}: {text:?}");
+        }
+    }
+    assert_eq!(a.stops(), b.stops(), "{name}");
+    assert_eq!(a.vocab_size(), b.vocab_size(), "{name}");
+}
+
+/// Compiles a model and compares what it computes with the original, bit by bit.
+fn check(path: &Path, scratch: &Folder) {
+    let name = path.display().to_string();
+    let compiled = scratch.0.join("model.tabla");
+    compile(path, &compiled, &[DeviceChoice::Cpu], &options());
+    check_tokens(&name, path, &compiled);
+    for level in Level::available()
+        .into_iter()
+        .filter(|l| *l != Level::Scalar)
+    {
+        let options = options().level(Some(level));
+        let [expected, actual] = [path, &compiled].map(|path| results(path, &options));
+        let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert!(bits(&expected) == bits(&actual), "{name} on {level:?}");
+    }
+}
+
+/// Returns all files of golden models, or all folders.
+fn models(is_wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let (mut folders, mut found) = (vec![golden("")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().expect("golden files") {
+            let path = entry.expect("a golden file").path();
+            if is_wanted(&path) {
+                found.push(path.clone());
+            }
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Returns the models that load; some golden files are rejected for a reason.
+fn loadable(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    paths.retain(|path| Model::builder(path).options(options()).load().is_ok());
+    paths
+}
+
+#[test]
+fn compiled_files_give_the_same_bits() {
+    let is_file = |path: &Path| {
+        let of_model = !path.iter().any(|part| part == "lora" || part == "drafting");
+        of_model && path.extension().is_some_and(|e| e == "gguf")
+    };
+    let files = loadable(models(&is_file));
+    assert!(files.len() >= 60, "{} files", files.len());
+    let scratch = Folder::new("compiled-files");
+    files.iter().for_each(|path| check(path, &scratch));
+}
+
+#[test]
+fn compiled_folders_give_the_same_bits() {
+    let is_folder =
+        |path: &Path| path.join("config.json").is_file() && path.join("tokenizer.json").is_file();
+    let folders = loadable(models(&is_folder));
+    assert!(folders.len() >= 40, "{} folders", folders.len());
+    let scratch = Folder::new("compiled-folders");
+    folders.iter().for_each(|path| check(path, &scratch));
+}
+
+/// Storage types of all layouts on a GPU, in files of one small model.
+#[test]
+fn compiled_for_cpu_and_gpu() {
+    let Some((_, gpu)) = devices(Precision::Fast)
+        .into_iter()
+        .find(|(_, options)| options.device == DeviceChoice::Gpu)
+    else {
+        return;
+    };
+    let scratch = Folder::new("compiled-gpu");
+    let files = [
+        "quant_q4_0",
+        "quant_q8_0",
+        "quant_bf16",
+        "arch/bitnet_tq/model",
+        "arch/gpt_oss/model",
+    ];
+    for name in &files[..if is_gpu_slow() { 4 } else { files.len() }] {
+        let path = golden(&format!("{name}.gguf"));
+        let compiled = scratch.0.join("both.tabla");
+        let gpu = gpu
+            .clone()
+            .max_context(128)
+            .chunk_tokens(32)
+            .samplers(Vec::new());
+        let both = [DeviceChoice::Cpu, DeviceChoice::Gpu];
+        compile(&path, &compiled, &both, &gpu);
+        for options in [options(), gpu] {
+            let [expected, actual] = [&path, &compiled].map(|path| results(path, &options));
+            assert_eq!(expected, actual, "{name} on {:?}", options.device);
+        }
+    }
+}
+
+#[test]
+fn foreign_and_damaged_files_are_rejected() {
+    let scratch = Folder::new("compiled-foreign");
+    let compiled = scratch.0.join("model.tabla");
+    let path = golden("quant_q4_0.gguf");
+    compile(&path, &compiled, &[DeviceChoice::Cpu], &options());
+    let directory = open_directory(&Source::from(&compiled)).expect("opens");
+    assert!(check_digests(&directory).is_ok());
+    let load = |options: LoadOptions| Model::builder(&compiled).options(options).load();
+    let rejects = |options: LoadOptions, part: &str| {
+        let error = load(options).expect_err(part);
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.message().contains(part), "{error}");
+    };
+    rejects(
+        options().precision(Precision::Exact),
+        "compiled for fast precision, not exact",
+    );
+    rejects(
+        options().level(Some(Level::Scalar)),
+        "instruction set is scalar",
+    );
+    rejects(
+        options().lora(vec![("adapter".into(), 1.0)]),
+        "adapters are merged when",
+    );
+    // The original next to it takes over.
+    scratch.write("quant_q4_0.gguf", &std::fs::read(&path).expect("a file"));
+    let exact = options().precision(Precision::Exact);
+    let [expected, actual] = [&path, &compiled].map(|path| results(path, &exact));
+    assert_eq!(expected, actual);
+    // A file of another size is not the original.
+    scratch.write("quant_q4_0.gguf", b"another");
+    rejects(options().precision(Precision::Exact), "fast precision");
+    let target = scratch.0.join("again.tabla");
+    let again = compile_model(
+        &Source::from(&compiled),
+        &target,
+        &[DeviceChoice::Cpu],
+        &options(),
+        &mut |_, _| ControlFlow::Continue(()),
+    );
+    assert!(
+        again
+            .expect_err("compiled")
+            .message()
+            .contains("from which it was compiled")
+    );
+    assert!(!target.exists());
+}
+
+/// Every damage is an error when the file is opened, by the digest of its header or by the checks of digests, or does
+/// not panic.
+#[test]
+fn damaged_files_never_panic() {
+    let scratch = Folder::new("compiled-damaged");
+    let compiled = scratch.0.join("model.tabla");
+    compile(
+        &golden("quant_q4_0.gguf"),
+        &compiled,
+        &[DeviceChoice::Cpu],
+        &options(),
+    );
+    let bytes = std::fs::read(&compiled).expect("a file");
+    let directory = open_directory(&Source::from(&compiled)).expect("opens");
+    let data = directory.head().len();
+    let load = |bytes: Vec<u8>| {
+        let source = Source::bytes(bytes);
+        Model::builder(source).options(options()).load()
+    };
+    assert!(load(bytes.clone()).is_ok());
+    let step = if cfg!(debug_assertions) { 997 } else { 101 };
+    for at in (0..data).step_by(step) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        assert!(load(damaged).is_err(), "byte {at} of the header");
+    }
+    for length in (0..bytes.len()).step_by(bytes.len() / 50) {
+        assert!(load(bytes[..length].to_vec()).is_err(), "{length} bytes");
+    }
+    for at in (data..bytes.len()).step_by((bytes.len() - data) / 50) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x40;
+        std::fs::write(&compiled, &damaged).expect("a file");
+        let directory = open_directory(&Source::from(&compiled));
+        let is_intact = directory.is_ok_and(|directory| check_digests(&directory).is_ok());
+        // Padding between tensors has no digest.
+        let is_padding = bytes[at] == 0;
+        assert!(!is_intact || is_padding, "byte {at} of the data");
+        if let Ok(model) = load(damaged) {
+            let mut s = tabla::Session::new(model);
+            let _ = s.prefill(&[1, 2, 3]);
+        }
+    }
+}
+
+#[test]
+fn sessions_move_between_a_model_and_its_compiled_file() {
+    let scratch = Folder::new("compiled-sessions");
+    let (compiled, path) = (scratch.0.join("model.tabla"), golden("quant_q8_0.gguf"));
+    compile(&path, &compiled, &[DeviceChoice::Cpu], &options());
+    let state = scratch.0.join("session.bin");
+    let mut s = session(&path, &options());
+    s.prefill(&[1, 5, 9, 11]).expect("the tokens fit");
+    s.save(&state).expect("saves");
+    let next = |s: &mut tabla::Session| {
+        s.truncate(3);
+        s.prefill(&[11]).expect("the tokens fit");
+        let mut row = vec![0.0; s.facts().vocab as usize];
+        s.logits(&mut row).expect("logits");
+        row
+    };
+    let model = Model::builder(&compiled).options(options()).load();
+    let mut other = tabla::Session::load(model.expect("loads"), &state).expect("the same model");
+    assert_eq!(other.tokens(), s.tokens());
+    assert_eq!(next(&mut other), next(&mut s));
+}
+
+#[test]
+fn cache_compiles_a_model_once() {
+    let scratch = Folder::new("compiled-cache");
+    let (path, cache) = (scratch.0.join("small.gguf"), scratch.0.join("cache"));
+    std::fs::copy(golden("quant_q4_0.gguf"), &path).expect("a copy");
+    let cached = options().compiled_cache_path(Some(cache.clone()));
+    let expected = results(&path, &options());
+    let models = || tabla::tools::cached_models(&cache).expect("a folder");
+    // Several threads, as several processes would, find the same file.
+    std::thread::scope(|scope| {
+        let loads = [(); 4].map(|()| scope.spawn(|| results(&path, &cached)));
+        for load in loads {
+            assert_eq!(load.join().expect("no panic"), expected);
+        }
+    });
+    let first = models();
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(
+        first[0].header.as_ref().expect("readable").source,
+        "small.gguf"
+    );
+    assert_eq!(results(&path, &cached), expected);
+    let modified = |path: &Path| path.metadata().and_then(|m| m.modified()).expect("a time");
+    let written = modified(&first[0].path);
+    // Other options of the weights, and a changed file, are other models; a context is not.
+    assert_eq!(
+        results(&path, &cached.clone().max_context(64)).len(),
+        expected.len()
+    );
+    assert_eq!(models().len(), 1);
+    results(&path, &cached.clone().precision(Precision::Exact));
+    assert_eq!(models().len(), 2);
+    std::fs::copy(golden("quant_q8_0.gguf"), &path).expect("a copy");
+    assert_eq!(results(&path, &cached), results(&path, &options()));
+    assert_eq!(models().len(), 3);
+    assert_eq!(
+        modified(&first[0].path),
+        written,
+        "compiled files are not written again"
+    );
+    let left = cache.read_dir().expect("a folder").flatten();
+    let left: Vec<_> = left
+        .map(|entry| entry.path())
+        .filter(|p| p.extension().is_some_and(|e| e != "tabla" && e != "used"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    // A folder that cannot be written is a warning.
+    let file = scratch.0.join("file");
+    std::fs::write(&file, b"").expect("a file");
+    let broken = options().compiled_cache_path(Some(file.join("cache")));
+    assert_eq!(results(&path, &broken), results(&path, &options()));
+}
