@@ -6,7 +6,7 @@ pub mod builder;
 mod convert;
 #[cfg(test)]
 mod fixture;
-mod operands;
+pub mod operands;
 mod place;
 mod select;
 mod slots;

@@ -1,8 +1,10 @@
 //! Checks of the operands and parameters of a command, which also hold for tables of a file.
 
+use crate::builder::{SSM_KEY_MAX, TAPS_MAX};
 use tabla_core::device::Profile;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::fields::fields;
+use tabla_core::op::functions::EXPERTS_MAX;
 use tabla_core::op::list::{Op, Operand};
 use tabla_core::op::operands::{WEIGHT, gemm, gemm_add, group_by_expert};
 use tabla_core::op::params;
@@ -12,7 +14,7 @@ use tabla_core::op::table::{BufferId, DispatchCmd, Place, SlotInfo, Table};
 const PARAMETER_MAX: u32 = 1 << 28;
 
 /// Parameters that kernels divide by.
-const DIVISORS: [&str; 5] = ["experts", "kv_heads", "part", "ring", "tile"];
+const DIVISORS: [&str; 4] = ["kv_heads", "part", "ring", "tile"];
 
 /// Checks the operands and parameters of a command.
 pub(super) fn check(table: &Table, cmd: &DispatchCmd, profile: &Profile) -> Result<()> {
@@ -32,6 +34,7 @@ pub(super) fn check(table: &Table, cmd: &DispatchCmd, profile: &Profile) -> Resu
         );
     }
     check_params(table, cmd, weight)?;
+    check_heads(table, cmd)?;
     check_matrix_stores(table, cmd)?;
     check_groups(table, cmd)
 }
@@ -114,6 +117,7 @@ fn weight<'a>(table: &'a Table, cmd: &DispatchCmd) -> Option<&'a SlotInfo> {
 /// Checks the ranges of the integer parameters. The matrix of a product has the rows and columns of its parameters.
 fn check_params(table: &Table, cmd: &DispatchCmd, weight: Option<&SlotInfo>) -> Result<()> {
     let words = table.params(cmd).as_chunks().0;
+    let cols = |operand: usize| table.slot(cmd.slots()[operand]).cols;
     for (field, word) in fields(cmd.kernel.op).iter().zip(words) {
         let value = u32::from_le_bytes(*word);
         let range = match (field.name.as_str(), weight) {
@@ -123,6 +127,10 @@ fn check_params(table: &Table, cmd: &DispatchCmd, weight: Option<&SlotInfo>) -> 
             ("tokens", _) => 1..=table.tokens,
             ("rows", Some(weight)) => weight.rows..=weight.rows,
             ("cols", Some(weight)) => weight.cols..=weight.cols,
+            ("channels", _) => cols(0)..=cols(0),
+            ("experts", _) => 1..=EXPERTS_MAX,
+            ("key_dim", _) => 1..=SSM_KEY_MAX,
+            ("taps", _) => 1..=TAPS_MAX,
             // Kernels read four columns at a time.
             ("head_dim", _) => 4..=PARAMETER_MAX,
             (name, _) if DIVISORS.contains(&name) => 1..=PARAMETER_MAX,
@@ -135,6 +143,37 @@ fn check_params(table: &Table, cmd: &DispatchCmd, weight: Option<&SlotInfo>) -> 
                 field.name,
                 range.start(),
                 range.end()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Returns a parameter of a command by its name.
+pub fn parameter(table: &Table, cmd: &DispatchCmd, name: &str) -> Option<u32> {
+    let at = fields(cmd.kernel.op)
+        .iter()
+        .position(|field| field.name == name)?;
+    let word = table.params(cmd).as_chunks().0.get(at)?;
+    Some(u32::from_le_bytes(*word))
+}
+
+/// Checks that all heads are columns of the queries, or of the results of a recurrence.
+fn check_heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
+    let heads = parameter(table, cmd, "heads").unwrap_or(0);
+    for (name, dim) in [("q", "head_dim"), ("y", "value_dim")] {
+        let mut operands = cmd.kernel.op.operands().iter();
+        let at = operands.position(|operand| operand.name == name);
+        let (Some(at), Some(dim)) = (at, parameter(table, cmd, dim)) else {
+            continue;
+        };
+        let slot = table.slot(cmd.slots()[at]);
+        if u64::from(heads) * u64::from(dim) > slot.cols.into() {
+            bail!(
+                Internal,
+                "{}: {heads} heads of {dim} columns exceed its {} columns",
+                slot.name,
+                slot.cols
             );
         }
     }

@@ -23,13 +23,13 @@ use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
 use crate::load::CACHE_TYPES;
 use crate::model::TableId;
-use crate::op::fields::fields;
 use crate::op::list::{Access, Op};
 use crate::op::operands::{advance, argmax_join};
 use crate::op::pages::Pages;
 use crate::op::params::{Bias, Logprobs, PAGE, Row, Sampler, State};
 use crate::op::table::{BIASES_MAX, BufferId, DispatchCmd, SamplingStage, SlotInfo, Table};
 use crate::plan::builder::WeightInfo;
+use crate::plan::operands::parameter;
 use crate::plan::verify;
 use std::collections::BTreeMap;
 
@@ -71,6 +71,7 @@ pub(super) fn check(tables: &[Table], expected: &Expected<'_>, profile: &Profile
     let mut paged = BTreeMap::new();
     for table in tables {
         let name = table.name;
+        check_memory(table, expected).context(format_args!("table {name}"))?;
         for slot in &table.slots {
             let checked = check_slot(slot, table, expected, profile);
             let checked = checked.and_then(|()| check_pages(slot, &mut paged));
@@ -78,6 +79,56 @@ pub(super) fn check(tables: &[Table], expected: &Expected<'_>, profile: &Profile
         }
         verify::check(table, profile)?;
         check_stages(table, expected).context(format_args!("table {name}"))?;
+    }
+    Ok(())
+}
+
+/// Maximum memory of the activations of a table, in rows of the largest dimension of the model per token.
+const ROWS_MAX: u64 = 64;
+
+/// Maximum memory of the rows of a cache or of a recurrent state, in rows of the largest dimension of the model.
+const CACHE_ROWS_MAX: u64 = 1024;
+
+/// Checks that activations and rows of caches are not larger than tensors of a model of this size have them.
+fn check_memory(table: &Table, expected: &Expected<'_>) -> Result<()> {
+    let dims = expected
+        .weights
+        .iter()
+        .flat_map(|weight| [weight.rows, weight.cols]);
+    let largest = dims
+        .chain([expected.vocab, 1024])
+        .max()
+        .map_or(0, u64::from);
+    let row = largest * size_of::<f32>() as u64;
+    let all = row
+        .saturating_mul(ROWS_MAX)
+        .saturating_mul(table.tokens.into());
+    for slot in &table.slots {
+        let (bytes, limit) = match slot.buffer {
+            BufferId::Weight(..) | BufferId::Constant(_) => continue,
+            BufferId::Keys(_)
+            | BufferId::Values(_)
+            | BufferId::ConvState(_)
+            | BufferId::RecurrentState(_) => (
+                slot.bytes() / u64::from(slot.rows.max(1)),
+                row * CACHE_ROWS_MAX,
+            ),
+            _ => (slot.bytes(), all),
+        };
+        if bytes > limit {
+            bail!(
+                Format,
+                "slot {}: {bytes} bytes exceed the limit of {limit}",
+                slot.name
+            );
+        }
+    }
+    let scratch = table.arena_bytes();
+    if scratch > all {
+        bail!(
+            Format,
+            "activations of {scratch} bytes exceed the limit of {all}"
+        );
     }
     Ok(())
 }
@@ -284,15 +335,6 @@ fn check_stages(table: &Table, expected: &Expected<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns a parameter of a command by its name.
-fn parameter(table: &Table, cmd: &DispatchCmd, name: &str) -> Option<u32> {
-    let at = fields(cmd.kernel.op)
-        .iter()
-        .position(|field| field.name == name)?;
-    let word = table.params(cmd).as_chunks().0.get(at)?;
-    Some(u32::from_le_bytes(*word))
 }
 
 /// Returns whether the ids that `advance` stores are the result of an argmax among `cmds`.

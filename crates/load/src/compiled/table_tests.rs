@@ -210,30 +210,45 @@ fn truncated_and_missing_arrays_are_rejected() {
     }
 }
 
-#[test]
-fn changed_files_are_rejected_or_run_without_a_panic() {
-    let model = small();
+/// Numbers of changed files that are accepted, and of those whose tables then fail.
+#[derive(Default)]
+struct Outcomes {
+    accepted: usize,
+    failed: usize,
+}
+
+/// Changes a byte at a time, at about `count` places, and runs the tables that are accepted.
+fn run_changed(model: &Model, count: usize, outcomes: &mut Outcomes) {
     let bytes = model.file();
     let mut random = 1u64;
-    let (mut accepted, mut failed) = (0, 0);
     // Odd, so that all bytes of a word are changed.
-    for at in (24..bytes.len()).step_by(7) {
+    let step = (bytes.len() / count) | 1;
+    for at in (24..bytes.len()).step_by(step) {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        let bit = 1 << (random >> 61);
-        for changed in [0xff, bytes[at] ^ bit] {
+        for changed in [0xff, bytes[at] ^ (1 << (random >> 61))] {
             let mut bytes = bytes.clone();
             bytes[at] = changed;
             let Ok(tables) = reread(bytes) else { continue };
             if model.check(&tables).is_ok() {
-                accepted += 1;
-                failed += usize::from(model.run(tables).is_err());
+                outcomes.accepted += 1;
+                outcomes.failed += usize::from(model.run(tables).is_err());
             }
         }
     }
+}
+
+#[test]
+fn changed_files_are_rejected_or_run_without_a_panic() {
+    let mut outcomes = Outcomes::default();
+    run_changed(&small(), 8000, &mut outcomes);
+    for source in sources() {
+        run_changed(&Model::new(&source, cpu_profile()), 100, &mut outcomes);
+    }
+    let Outcomes { accepted, failed } = outcomes;
     assert!(
-        accepted > 100 && failed > 10,
+        accepted > 1000 && failed > 100,
         "{accepted} accepted, {failed} failed"
     );
 }
