@@ -40,7 +40,7 @@ fn wrong_parameters_are_errors() {
         }
         let valid = table(case, &device);
         for word in (0..valid.params.len()).step_by(4) {
-            for value in [0u32, 1, 64, 1 << 20, 1 << 28] {
+            for value in [0u32, 1, 1 << 20, 1 << 28] {
                 let mut table = valid.clone();
                 table.params[word..word + 4].copy_from_slice(&value.to_le_bytes());
                 if verify::check(&table, &device.profile).is_ok() {

@@ -60,10 +60,8 @@ pub(super) struct Expected<'a> {
 /// table, and the command or the slot.
 pub(super) fn check(tables: &[Table], expected: &Expected<'_>, profile: &Profile) -> Result<()> {
     let found = tables.iter().map(|table| (table.name, table.tokens));
-    let wanted = expected
-        .tables
-        .iter()
-        .map(|(id, tokens)| (id.name(), *tokens));
+    let wanted = expected.tables.iter();
+    let wanted = wanted.map(|(id, tokens)| (id.name(), *tokens));
     if !found.clone().eq(wanted.clone()) {
         let [wanted, found] = [wanted.collect::<Vec<_>>(), found.collect()];
         bail!(Format, "expected the tables {wanted:?}, got {found:?}");
@@ -91,35 +89,28 @@ const CACHE_ROWS_MAX: u64 = 1024;
 
 /// Checks that activations and rows of caches are not larger than tensors of a model of this size have them.
 fn check_memory(table: &Table, expected: &Expected<'_>) -> Result<()> {
-    let dims = expected
-        .weights
-        .iter()
-        .flat_map(|weight| [weight.rows, weight.cols]);
-    let largest = dims
-        .chain([expected.vocab, 1024])
-        .max()
-        .map_or(0, u64::from);
-    let row = largest * size_of::<f32>() as u64;
-    let all = row
-        .saturating_mul(ROWS_MAX)
-        .saturating_mul(table.tokens.into());
+    use BufferId::{Alignment, ConvState, Hidden, Keys, Mel, RecurrentState, Scratch};
+    use BufferId::{Transferred, Values};
+    let weights = expected.weights.iter();
+    let dims = weights.flat_map(|weight| [weight.rows, weight.cols]);
+    let largest = dims.chain([expected.vocab, 1024]).max().unwrap_or(0);
+    let row = u64::from(largest) * size_of::<f32>() as u64;
+    let all = (row * ROWS_MAX).saturating_mul(table.tokens.into());
     for slot in &table.slots {
         let (bytes, limit) = match slot.buffer {
-            BufferId::Weight(..) | BufferId::Constant(_) => continue,
-            BufferId::Keys(_)
-            | BufferId::Values(_)
-            | BufferId::ConvState(_)
-            | BufferId::RecurrentState(_) => (
-                slot.bytes() / u64::from(slot.rows.max(1)),
-                row * CACHE_ROWS_MAX,
-            ),
-            _ => (slot.bytes(), all),
+            Keys(_) | Values(_) | ConvState(_) | RecurrentState(_) => {
+                let of_row = slot.bytes() / u64::from(slot.rows.max(1));
+                (of_row, row * CACHE_ROWS_MAX)
+            }
+            Scratch(_) | Transferred(..) | Hidden | Alignment | Mel => (slot.bytes(), all),
+            // They have the shapes of the model.
+            _ => continue,
         };
         if bytes > limit {
+            let name = &slot.name;
             bail!(
                 Format,
-                "slot {}: {bytes} bytes exceed the limit of {limit}",
-                slot.name
+                "slot {name}: {bytes} bytes exceed the limit of {limit}"
             );
         }
     }
@@ -160,16 +151,14 @@ fn check_slot(
                 ringed_pool,
                 ..
             } = expected.pages;
-            let mut rows = [whole_pool, ringed_pool]
-                .map(|pool| pool.saturating_mul(PAGE))
-                .into_iter();
+            let pools = [whole_pool, ringed_pool];
+            let mut rows = pools.into_iter().map(|pool| pool.saturating_mul(PAGE));
             let fits = CACHE_TYPES.contains(&slot.dtype) && rows.any(|rows| rows == slot.rows);
             return match fits {
                 true => Ok(()),
                 false => bail!(
                     Format,
-                    "{} rows of {} are no KV cache of {whole_pool} or {ringed_pool} pages",
-                    slot.rows,
+                    "{shape:?} of {} is no KV cache of {pools:?} pages",
                     slot.dtype
                 ),
             };

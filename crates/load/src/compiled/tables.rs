@@ -66,55 +66,46 @@ impl Strings {
     }
 }
 
-/// Columns that are written, by name.
-#[derive(Default)]
-struct Output(Vec<(&'static str, Vec<u32>)>);
-
-impl Output {
-    fn add(&mut self, column: &'static str, words: impl IntoIterator<Item = u32>) {
-        match self.0.iter_mut().find(|(name, _)| *name == column) {
-            Some((_, all)) => all.extend(words),
-            None => self.0.push((column, words.into_iter().collect())),
-        }
-    }
-}
-
 /// Adds tables to a file, with keys that start with `prefix`.
 pub(super) fn write(to: &mut Writer<'_>, prefix: &str, tables: &[Table]) {
     let [mut kernels, mut kinds, mut strings] = [(); 3].map(|()| Strings::default());
-    let mut columns = Output::default();
+    let mut columns = COLUMNS.map(|_| Vec::new());
+    let mut add = |column: Name, words: &[u32]| columns[column as usize].extend_from_slice(words);
     for table in tables {
         let counts = [table.cmds.len(), table.slots.len(), table.layers.len()];
-        columns.add("tokens", [table.tokens]);
-        columns.add("counts", counts.map(word));
-        columns.add("head", [word(table.head)]);
-        columns.add("stages", table.stages.iter().map(|stage| word(stage.start)));
+        add(Name::Tokens, &[table.tokens]);
+        add(Name::Counts, &counts.map(word));
+        add(Name::Head, &[word(table.head)]);
+        add(
+            Name::Stages,
+            &table.stages.clone().map(|stage| word(stage.start)),
+        );
         for cmd in &table.cmds {
-            columns.add("command.kernel", [kernels.add(&kernel_text(cmd))]);
-            columns.add("command.grid", cmd.grid);
-            columns.add(
-                "command.slots",
-                cmd.slots().iter().map(|slot| slot.0.into()),
-            );
-            let (words, _) = table.params(cmd).as_chunks();
-            columns.add(
-                "command.params",
-                words.iter().map(|w| u32::from_le_bytes(*w)),
+            add(Name::Kernel, &[kernels.add(&kernel_text(cmd))]);
+            add(Name::Grid, &cmd.grid);
+            let slots = &cmd.slots.map(|slot| slot.0.into());
+            add(Name::Slots, &slots[..cmd.slots().len()]);
+            add(
+                Name::Params,
+                &bytemuck::pod_collect_to_vec(table.params(cmd)),
             );
             let label = table.labels.get(cmd.label as usize);
             let label = label.map_or(cmd.kernel.op.name(), String::as_str);
-            columns.add("command.label", [strings.add(label)]);
+            add(Name::Label, &[strings.add(label)]);
         }
         for slot in &table.slots {
-            let (kind, numbers) = buffer_parts(slot.buffer);
-            let kind = format!("{kind} {}", slot.dtype.name());
-            columns.add("slot.kind", [kinds.add(&kind)]);
-            columns.add("slot.buffer", numbers);
-            columns.add("slot.shape", [slot.rows, slot.cols]);
-            columns.add("slot.name", [strings.add(&slot.name)]);
+            let numbers = numbers(slot.buffer);
+            let kind = BUFFERS
+                .iter()
+                .find(|(_, buffer)| buffer(numbers) == slot.buffer);
+            let kind = format!("{} {}", kind.map_or(NONE, |kind| kind.0), slot.dtype.name());
+            add(Name::SlotKind, &[kinds.add(&kind)]);
+            add(Name::SlotBuffer, &numbers);
+            add(Name::SlotShape, &[slot.rows, slot.cols]);
+            add(Name::SlotName, &[strings.add(&slot.name)]);
         }
         for layer in &table.layers {
-            columns.add("layer.end", [word(layer.cmd), layer.slot.0.into()]);
+            add(Name::LayerEnd, &[word(layer.cmd), layer.slot.0.into()]);
         }
     }
     let names: Vec<_> = tables.iter().map(|table| table.name).collect();
@@ -122,8 +113,7 @@ pub(super) fn write(to: &mut Writer<'_>, prefix: &str, tables: &[Table]) {
     to.list(&format!("{prefix}.kernels"), &kernels.list);
     to.list(&format!("{prefix}.kinds"), &kinds.list);
     to.list(&format!("{prefix}.strings"), &strings.list);
-    for (column, words) in COLUMNS.map(|name| (name, columns.0.iter().find(|c| c.0 == name))) {
-        let words = words.map_or(&[][..], |(_, words)| words);
+    for (column, words) in COLUMNS.iter().zip(&columns) {
         to.list(&format!("{prefix}.{column}"), words);
     }
 }
@@ -133,23 +123,22 @@ fn word(n: usize) -> u32 {
     u32::try_from(n).expect("tables are small")
 }
 
-/// Columns of numbers.
+/// Names of the columns of numbers.
+#[rustfmt::skip]
 const COLUMNS: [&str; 14] = [
-    "tokens",
-    "counts",
-    "head",
-    "stages",
-    "command.kernel",
-    "command.grid",
-    "command.slots",
-    "command.params",
-    "command.label",
-    "slot.kind",
-    "slot.buffer",
-    "slot.shape",
-    "slot.name",
-    "layer.end",
+    "tokens", "counts", "head", "stages",
+    "command.kernel", "command.grid", "command.slots", "command.params", "command.label",
+    "slot.kind", "slot.buffer", "slot.shape", "slot.name", "layer.end",
 ];
+
+/// Index of a column in [`COLUMNS`].
+#[rustfmt::skip]
+#[derive(Clone, Copy)]
+enum Name {
+    Tokens, Counts, Head, Stages,
+    Kernel, Grid, Slots, Params, Label,
+    SlotKind, SlotBuffer, SlotShape, SlotName, LayerEnd,
+}
 
 /// Returns place, operation, storage type and variant of a command: `device gemv q4_0 subgroup+int8`.
 fn kernel_text(cmd: &DispatchCmd) -> String {
@@ -188,66 +177,42 @@ fn kernel(text: &str) -> Option<(KernelId, Place)> {
     (next().is_none() && all.any(|known| known == kernel)).then_some((kernel, place))
 }
 
-/// Returns the name of a kind of buffers, and its numbers, 0 if it has none.
-fn buffer_parts(buffer: BufferId) -> (&'static str, [u32; 2]) {
-    match buffer {
-        BufferId::Weight(n, first) => ("weight", [n, first]),
-        BufferId::Constant(n) => ("constant", [n, 0]),
-        BufferId::Keys(n) => ("keys", [n, 0]),
-        BufferId::Values(n) => ("values", [n, 0]),
-        BufferId::ConvState(n) => ("conv_state", [n, 0]),
-        BufferId::RecurrentState(n) => ("recurrent_state", [n, 0]),
-        BufferId::Pages => ("pages", [0; 2]),
-        BufferId::State => ("state", [0; 2]),
-        BufferId::History => ("history", [0; 2]),
-        BufferId::Samplers => ("samplers", [0; 2]),
-        BufferId::Biases => ("biases", [0; 2]),
-        BufferId::Breakers => ("breakers", [0; 2]),
-        BufferId::Masks => ("masks", [0; 2]),
-        BufferId::Logprobs => ("logprobs", [0; 2]),
-        BufferId::Logits => ("logits", [0; 2]),
-        BufferId::Scores => ("scores", [0; 2]),
-        BufferId::Hidden => ("hidden", [0; 2]),
-        BufferId::Mel => ("mel", [0; 2]),
-        BufferId::Alignment => ("alignment", [0; 2]),
-        BufferId::Captured(n) => ("captured", [n, 0]),
-        BufferId::AdapterScales(n) => ("adapter_scales", [n, 0]),
-        BufferId::Residual(n) => ("residual", [n, 0]),
-        BufferId::LensLogits(n) => ("lens_logits", [n, 0]),
-        BufferId::Transferred(cols, n) => ("transferred", [cols, n]),
-        BufferId::Scratch(n) => ("scratch", [n, 0]),
-    }
-}
-
 /// Constructor of a buffer from its numbers.
 type Buffer = fn([u32; 2]) -> BufferId;
 
-/// Returns the constructor of the buffers with this name; `None` for those of hooks, which no file has.
-fn buffer_kind(name: &str) -> Option<Buffer> {
-    Some(match name {
-        "weight" => |[n, first]| BufferId::Weight(n, first),
-        "constant" => |[n, _]| BufferId::Constant(n),
-        "keys" => |[n, _]| BufferId::Keys(n),
-        "values" => |[n, _]| BufferId::Values(n),
-        "conv_state" => |[n, _]| BufferId::ConvState(n),
-        "recurrent_state" => |[n, _]| BufferId::RecurrentState(n),
-        "pages" => |_| BufferId::Pages,
-        "state" => |_| BufferId::State,
-        "history" => |_| BufferId::History,
-        "samplers" => |_| BufferId::Samplers,
-        "biases" => |_| BufferId::Biases,
-        "breakers" => |_| BufferId::Breakers,
-        "masks" => |_| BufferId::Masks,
-        "logprobs" => |_| BufferId::Logprobs,
-        "logits" => |_| BufferId::Logits,
-        "scores" => |_| BufferId::Scores,
-        "hidden" => |_| BufferId::Hidden,
-        "mel" => |_| BufferId::Mel,
-        "alignment" => |_| BufferId::Alignment,
-        "transferred" => |[cols, n]| BufferId::Transferred(cols, n),
-        "scratch" => |[n, _]| BufferId::Scratch(n),
-        _ => return None,
-    })
+/// Kinds of buffers, without those of hooks, which no file has.
+const BUFFERS: [(&str, Buffer); 21] = [
+    ("weight", |[n, first]| BufferId::Weight(n, first)),
+    ("constant", |[n, _]| BufferId::Constant(n)),
+    ("keys", |[n, _]| BufferId::Keys(n)),
+    ("values", |[n, _]| BufferId::Values(n)),
+    ("conv_state", |[n, _]| BufferId::ConvState(n)),
+    ("recurrent_state", |[n, _]| BufferId::RecurrentState(n)),
+    ("pages", |_| BufferId::Pages),
+    ("state", |_| BufferId::State),
+    ("history", |_| BufferId::History),
+    ("samplers", |_| BufferId::Samplers),
+    ("biases", |_| BufferId::Biases),
+    ("breakers", |_| BufferId::Breakers),
+    ("masks", |_| BufferId::Masks),
+    ("logprobs", |_| BufferId::Logprobs),
+    ("logits", |_| BufferId::Logits),
+    ("scores", |_| BufferId::Scores),
+    ("hidden", |_| BufferId::Hidden),
+    ("mel", |_| BufferId::Mel),
+    ("alignment", |_| BufferId::Alignment),
+    ("transferred", |[cols, n]| BufferId::Transferred(cols, n)),
+    ("scratch", |[n, _]| BufferId::Scratch(n)),
+];
+
+/// Returns the numbers of a buffer; those that it does not have are 0.
+fn numbers(buffer: BufferId) -> [u32; 2] {
+    use BufferId::{Constant, ConvState, Keys, RecurrentState, Scratch, Values};
+    match buffer {
+        BufferId::Weight(a, b) | BufferId::Transferred(a, b) => [a, b],
+        Constant(n) | Keys(n) | Values(n) | ConvState(n) | RecurrentState(n) | Scratch(n) => [n, 0],
+        _ => [0; 2],
+    }
 }
 
 /// A column that is read from its start.
@@ -314,22 +279,7 @@ impl Column {
 }
 
 /// Columns in the order of [`COLUMNS`].
-struct Input {
-    tokens: Column,
-    counts: Column,
-    head: Column,
-    stages: Column,
-    kernel: Column,
-    grid: Column,
-    slots: Column,
-    params: Column,
-    label: Column,
-    slot_kind: Column,
-    slot_buffer: Column,
-    slot_shape: Column,
-    slot_name: Column,
-    layer_end: Column,
-}
+struct Input([Column; COLUMNS.len()]);
 
 /// Lists that columns refer to.
 struct Lists {
@@ -355,7 +305,7 @@ pub(super) fn read(metadata: &Metadata, prefix: &str) -> Result<Vec<Table>> {
         let table = columns.table(id, &lists);
         tables.push(table.context(format_args!("table {at} {name}"))?);
     }
-    columns.end()?;
+    columns.0.iter().try_for_each(Column::end)?;
     Ok(tables)
 }
 
@@ -379,7 +329,8 @@ impl Lists {
         let kernels = kernels.map(|text| kernel(text).ok_or_else(|| parsed(text, "kernels")));
         let kind = |text: &str| {
             let (kind, dtype) = text.split_once(' ')?;
-            Some((buffer_kind(kind)?, DType::from_name(dtype)?))
+            let (_, buffer) = BUFFERS.iter().find(|(name, _)| *name == kind)?;
+            Some((*buffer, DType::from_name(dtype)?))
         };
         let kinds = strings(metadata, prefix, "kinds")?.into_iter();
         let kinds = kinds.map(|text| kind(text).ok_or_else(|| parsed(text, "kinds")));
@@ -401,69 +352,40 @@ impl Lists {
 
 impl Input {
     fn read(metadata: &Metadata, prefix: &str) -> Result<Self> {
-        let mut names = COLUMNS.iter();
-        let mut next = || {
-            let key = format!("{prefix}.{}", names.next().copied().unwrap_or_default());
-            let words = metadata.u32s(&key)?.ok_or_else(|| missing(&key))?;
-            Ok(Column { key, words, at: 0 })
-        };
-        Ok(Self {
-            tokens: next()?,
-            counts: next()?,
-            head: next()?,
-            stages: next()?,
-            kernel: next()?,
-            grid: next()?,
-            slots: next()?,
-            params: next()?,
-            label: next()?,
-            slot_kind: next()?,
-            slot_buffer: next()?,
-            slot_shape: next()?,
-            slot_name: next()?,
-            layer_end: next()?,
-        })
+        let mut columns = COLUMNS.map(|name| Column {
+            key: format!("{prefix}.{name}"),
+            words: Vec::new(),
+            at: 0,
+        });
+        for Column { key, words, .. } in &mut columns {
+            *words = metadata.u32s(key)?.ok_or_else(|| missing(key))?;
+        }
+        Ok(Self(columns))
     }
 
-    fn end(&self) -> Result<()> {
-        let tables = [&self.tokens, &self.counts, &self.head, &self.stages];
-        let commands = [
-            &self.kernel,
-            &self.grid,
-            &self.slots,
-            &self.params,
-            &self.label,
-        ];
-        let slots = [
-            &self.slot_kind,
-            &self.slot_buffer,
-            &self.slot_shape,
-            &self.slot_name,
-        ];
-        let mut all = tables
-            .into_iter()
-            .chain(commands)
-            .chain(slots)
-            .chain([&self.layer_end]);
-        all.try_for_each(Column::end)
+    fn of(&mut self, name: Name) -> &mut Column {
+        &mut self.0[name as usize]
     }
 
     fn table(&mut self, id: TableId, lists: &Lists) -> Result<Table> {
-        let [cmds, slots, layers] = self.counts.next()?;
+        let [cmds, slots, layers] = self.of(Name::Counts).next()?;
         // No more than the columns have, so that no more memory is taken.
-        let limited = |word, of: &Column| self.counts.checked(word, of.words.len() + 1);
-        let cmds = limited(cmds, &self.kernel)?;
-        let slots = limited(slots, &self.slot_kind)?;
-        let layers = limited(layers, &self.layer_end)?;
+        let limited = |word, of: Name| {
+            let all = self.0[of as usize].words.len();
+            self.0[Name::Counts as usize].checked(word, all + 1)
+        };
+        let cmds = limited(cmds, Name::Kernel)?;
+        let slots = limited(slots, Name::SlotKind)?;
+        let layers = limited(layers, Name::LayerEnd)?;
         let mut table = Table {
             name: id.name(),
-            tokens: self.tokens.next::<1>()?[0],
+            tokens: self.of(Name::Tokens).next::<1>()?[0],
             cmds: Vec::with_capacity(cmds),
             params: Vec::new(),
             slots: Vec::with_capacity(slots),
             labels: Vec::with_capacity(cmds),
             layers: Vec::with_capacity(layers),
-            head: self.head.index(cmds + 1)?,
+            head: self.of(Name::Head).index(cmds + 1)?,
             stages: self.stages(cmds)?,
         };
         for at in 0..slots {
@@ -475,9 +397,9 @@ impl Input {
                 .context(format_args!("command {at}"))?;
         }
         for _ in 0..layers {
-            let [cmd, slot] = self.layer_end.next()?;
-            let cmd = self.layer_end.checked(cmd, cmds + 1)?;
-            let slot = slot_index(&self.layer_end, slot, slots)?;
+            let [cmd, slot] = self.of(Name::LayerEnd).next()?;
+            let cmd = self.of(Name::LayerEnd).checked(cmd, cmds + 1)?;
+            let slot = slot_index(self.of(Name::LayerEnd), slot, slots)?;
             table.layers.push(LayerEnd { cmd, slot });
         }
         Ok(table)
@@ -485,11 +407,11 @@ impl Input {
 
     /// Returns the command ranges of the stages, each from its start to that of the next one.
     fn stages(&mut self, cmds: usize) -> Result<[Range<usize>; SamplingStage::COUNT]> {
-        let starts = self.stages.next::<{ SamplingStage::COUNT }>()?;
+        let starts = self.of(Name::Stages).next::<{ SamplingStage::COUNT }>()?;
         let mut stages = [const { 0..0 }; SamplingStage::COUNT];
         let mut end = cmds;
         for (stage, start) in stages.iter_mut().zip(starts).rev() {
-            let start = self.stages.checked(start, end + 1)?;
+            let start = self.of(Name::Stages).checked(start, end + 1)?;
             *stage = start..end;
             end = start;
         }
@@ -497,27 +419,27 @@ impl Input {
     }
 
     fn slot(&mut self, lists: &Lists) -> Result<SlotInfo> {
-        let (buffer, dtype) = lists.kinds[self.slot_kind.index(lists.kinds.len())?];
-        let numbers = self.slot_buffer.next()?;
+        let (buffer, dtype) = lists.kinds[self.of(Name::SlotKind).index(lists.kinds.len())?];
+        let numbers = self.of(Name::SlotBuffer).next()?;
         let buffer = buffer(numbers);
-        if buffer_parts(buffer).1 != numbers {
+        if self::numbers(buffer) != numbers {
             bail!(
                 Format,
                 "{}: unexpected numbers {numbers:?} of {buffer:?}",
-                self.slot_buffer.key
+                self.of(Name::SlotBuffer).key
             );
         }
-        let [rows, cols] = self.slot_shape.next()?;
+        let [rows, cols] = self.of(Name::SlotShape).next()?;
         let bytes = dtype.bytes(u64::from(rows) * u64::from(cols));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
             bail!(
                 Format,
                 "{}: [{rows}, {cols}] is no shape of {dtype}",
-                self.slot_shape.key
+                self.of(Name::SlotShape).key
             );
         }
         Ok(SlotInfo {
-            name: lists.strings[self.slot_name.index(lists.strings.len())?].clone(),
+            name: lists.strings[self.of(Name::SlotName).index(lists.strings.len())?].clone(),
             dtype,
             rows,
             cols,
@@ -527,21 +449,21 @@ impl Input {
 
     /// Reads a command; the slots of the table must have been read.
     fn command(&mut self, table: &mut Table, lists: &Lists) -> Result<()> {
-        let (kernel, place) = lists.kernels[self.kernel.index(lists.kernels.len())?];
+        let (kernel, place) = lists.kernels[self.of(Name::Kernel).index(lists.kernels.len())?];
         let mut slots = [Slot(0); SLOTS_MAX];
         let n_slots = kernel.op.operands().len().min(SLOTS_MAX);
         for slot in &mut slots[..n_slots] {
-            let [word] = self.slots.next()?;
-            *slot = slot_index(&self.slots, word, table.slots.len())?;
+            let [word] = self.of(Name::Slots).next()?;
+            *slot = slot_index(self.of(Name::Slots), word, table.slots.len())?;
         }
         let bytes = params::bytes(kernel.op);
         let start = table.params.len().next_multiple_of(PARAMS_ALIGN);
-        let words = self.params.words(bytes / size_of::<u32>())?;
+        let words = self.of(Name::Params).words(bytes / size_of::<u32>())?;
         table.params.resize(start, 0);
         table
             .params
             .extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        let label = self.label.index(lists.strings.len())?;
+        let label = self.of(Name::Label).index(lists.strings.len())?;
         let small = |n: usize| {
             let failed = |_| Error::new(ErrorKind::Format, format_args!("{n} exceeds 32 bits"));
             u32::try_from(n).map_err(failed)
@@ -552,7 +474,7 @@ impl Input {
             slots,
             params: small(start)?,
             params_bytes: small(bytes)?,
-            grid: self.grid.next()?,
+            grid: self.of(Name::Grid).next()?,
             label: small(table.labels.len())?,
             place,
         });
