@@ -265,6 +265,8 @@ fn descending(score: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hash::WideTable;
+    use super::super::merges::MergeList;
     use super::super::pieces::StringTable;
     use super::*;
 
@@ -274,17 +276,15 @@ mod tests {
         ids
     }
 
-    fn index(tokens: &[&str]) -> Index {
-        Index::new(
-            StringTable::from_strings(tokens.iter().copied(), 9).unwrap(),
-            |_| true,
-        )
-        .unwrap()
+    fn index(tokens: &[&str]) -> (Index, WideTable) {
+        let texts = StringTable::from_strings(tokens.iter().copied(), 9).unwrap();
+        Index::new(texts, |_| true).unwrap()
     }
 
     fn bpe_with_merges(tokens: &[&str], merges: &[(&str, &str)]) -> Bpe {
-        let index = index(tokens);
-        let merges = MergeTable::new(&index, merges, |_| false).unwrap();
+        let (index, table) = index(tokens);
+        let merges = MergeList::Pairs(merges.to_vec());
+        let merges = MergeTable::new((&index, &table), &merges, |_| false).unwrap();
         let ranking = Ranking::Merges(merges);
         let ignore = IgnoreMerges::Never;
         let fallback = Fallback::default();
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn merges_pair_with_best_score() {
-        let index = index(&["a", "b", "ab", "ba", "abab"]);
+        let (index, _) = index(&["a", "b", "ab", "ba", "abab"]);
         let ranking = Ranking::Scores(vec![0., 0., -2., -1., 0.].into());
         let ignore = IgnoreMerges::Never;
         let bpe = Bpe::new(

@@ -11,13 +11,11 @@ use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher as _, RandomState};
 use tabla_core::error::{Result, bail};
 
-/// Limit of the numbers in a table.
-pub(super) const NUMBERS_MAX: usize = 1 << NUMBER_BITS;
+/// Limit of the numbers in a table. The largest number with this many bits is not used, so that no slot is `EMPTY`.
+pub(super) const NUMBERS_MAX: usize = NUMBER_MASK as usize;
 
 const NUMBER_BITS: u32 = 22;
-/// Number of different tags, the bits of the hash in a slot. One less than the bits allow distinguishes `EMPTY`.
-const TAGS: u64 = (1 << (u32::BITS - NUMBER_BITS)) - 1;
-const EMPTY: u32 = u32::MAX;
+const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
 /// Maximum number of slots that a lookup reads. The longest search in a random table of four million entries has about
 /// 130 slots.
 const PROBES_MAX: usize = 256;
@@ -38,31 +36,15 @@ impl Seed {
     #[inline]
     pub(super) fn hash(self, bytes: &[u8]) -> u64 {
         let Self([start, factor]) = self;
-        let mut hash = start ^ bytes.len() as u64;
-        let word = |at: usize| {
-            let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
-            u64::from_le_bytes(*word.unwrap_or(&[0; 8]))
-        };
-        let half = |at: usize| {
-            let half = bytes.get(at..).and_then(<[u8]>::first_chunk);
-            u64::from(u32::from_le_bytes(*half.unwrap_or(&[0; 4])))
-        };
-        // The last word overlaps the one before.
-        let last = match *bytes {
-            [] => 0,
-            [a] => u64::from(a),
-            [a, .., c] if bytes.len() < 4 => {
-                let b = bytes[bytes.len() / 2];
-                u64::from(a) << 16 | u64::from(b) << 8 | u64::from(c)
-            }
-            _ if bytes.len() < 8 => half(0) << 32 | half(bytes.len() - 4),
-            _ => {
-                for at in (0..bytes.len() - 8).step_by(8) {
-                    hash = fold(hash ^ word(at), factor);
-                }
-                word(bytes.len() - 8)
-            }
-        };
+        let length = bytes.len() as u64;
+        let (words, last) = words(bytes);
+        // Different texts must not have the same hash with every seed: a short one is in the word with its length.
+        if length < 8 {
+            return fold(start ^ last ^ length << 56, factor);
+        }
+        let hash = words.fold(fold(start ^ length, factor), |hash, word| {
+            fold(hash ^ word, factor)
+        });
         fold(hash ^ last, factor)
     }
 
@@ -74,12 +56,198 @@ impl Seed {
     }
 }
 
+/// Returns the bytes as words, of which the last one overlaps the one before or ends with zeros. Most token texts have one word, which is
+/// faster than loops over bytes.
+#[inline]
+fn words(bytes: &[u8]) -> (impl Iterator<Item = u64>, u64) {
+    let half = |at: usize| {
+        let half = bytes.get(at..).and_then(<[u8]>::first_chunk);
+        u64::from(u32::from_le_bytes(*half.unwrap_or(&[0; 4])))
+    };
+    let word = |at: usize| {
+        let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
+        u64::from_le_bytes(*word.unwrap_or(&[0; 8]))
+    };
+    let last = match *bytes {
+        [] => 0,
+        [a] => u64::from(a),
+        [a, b] => u64::from(a) | u64::from(b) << 8,
+        [a, b, c] => u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16,
+        _ if bytes.len() < 8 => half(0) | half(bytes.len() - 4) << (8 * (bytes.len() - 4)),
+        _ => word(bytes.len() - 8),
+    };
+    let others = (0..bytes.len().saturating_sub(8)).step_by(8);
+    (others.map(word), last)
+}
+
+/// Returns whether both texts are the same; faster than `==` for short ones.
+#[inline]
+pub(super) fn is_same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let ((a, last_a), (b, last_b)) = (words(a), words(b));
+    last_a == last_b && a.eq(b)
+}
+
 /// Multiplies and adds the halves of the product without carry.
 #[expect(clippy::cast_possible_truncation, reason = "the halves of the product")]
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
+}
+
+/// A slot: a number, and high bits of the hash of its key.
+trait Slot: Copy + PartialEq {
+    const EMPTY: Self;
+    fn new(hash: u64, number: u32) -> Self;
+    fn has_hash(self, hash: u64) -> bool;
+    fn number(self) -> u32;
+}
+
+impl Slot for u32 {
+    const EMPTY: Self = Self::MAX;
+
+    fn new(hash: u64, number: u32) -> Self {
+        high_half(hash) & !NUMBER_MASK | number
+    }
+
+    fn has_hash(self, hash: u64) -> bool {
+        (self ^ high_half(hash)) & !NUMBER_MASK == 0
+    }
+
+    fn number(self) -> u32 {
+        self & NUMBER_MASK
+    }
+}
+
+impl Slot for u64 {
+    const EMPTY: Self = Self::MAX;
+
+    fn new(hash: u64, number: u32) -> Self {
+        hash & !Self::from(NUMBER_MASK) | Self::from(number)
+    }
+
+    fn has_hash(self, hash: u64) -> bool {
+        (self ^ hash) & !Self::from(NUMBER_MASK) == 0
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits")]
+    fn number(self) -> u32 {
+        self as u32 & NUMBER_MASK
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "32 bits remain")]
+fn high_half(hash: u64) -> u32 {
+    (hash >> u32::BITS) as u32
+}
+
+/// The numbers and keys of a table that is built.
+pub(super) struct Entries<N, H, S> {
+    /// Maximum count of numbers.
+    pub(super) count: usize,
+    /// Returns the numbers.
+    pub(super) numbers: N,
+    /// Returns the hash of the key of a number.
+    pub(super) hash: H,
+    /// Returns whether two numbers have the same key. The first one is kept.
+    pub(super) is_same: S,
+}
+
+impl<I, N, H, S> Entries<N, H, S>
+where
+    I: Iterator<Item = u32>,
+    N: Fn() -> I,
+    H: Fn(Seed, u32) -> u64,
+    S: Fn(u32, u32) -> bool,
+{
+    /// Builds a table.
+    ///
+    /// # Errors
+    /// `TooLarge` for numbers over the limit, `Format` for keys that collide with every seed.
+    pub(super) fn table(&self) -> Result<NumberTable> {
+        let (seed, slots) = self.slots::<u32>(|_| true)?;
+        let slots = slots.into();
+        Ok(NumberTable { seed, slots })
+    }
+
+    /// Builds a table with 42 bits of each hash, which are unique.
+    ///
+    /// # Errors
+    /// Those of [`table`](Self::table).
+    pub(super) fn wide_table(&self) -> Result<WideTable> {
+        let (seed, slots) = self.slots(|_| false)?;
+        Ok(WideTable { seed, slots })
+    }
+
+    /// Fills the slots with a seed for which every number is found. `may_differ` returns whether different keys may
+    /// have the same bits of the hash in their slots.
+    fn slots<T: Slot>(&self, may_differ: impl Fn(T) -> bool) -> Result<(Seed, Vec<T>)> {
+        if self.count > NUMBERS_MAX {
+            let count = self.count;
+            bail!(
+                TooLarge,
+                "{count} entries exceed the limit of {NUMBERS_MAX}"
+            );
+        }
+        for _ in 0..SEEDS_MAX {
+            let seed = Seed::random();
+            let mut slots = vec![T::EMPTY; (self.count * 5 / 3 + 1).next_power_of_two()];
+            let mut insert = |number| {
+                let hash = (self.hash)(seed, number);
+                for at in places(hash, slots.len()) {
+                    let slot = &mut slots[at];
+                    if *slot == T::EMPTY {
+                        *slot = T::new(hash, number);
+                        return true;
+                    }
+                    if slot.has_hash(hash) {
+                        if (self.is_same)(slot.number(), number) {
+                            return true;
+                        }
+                        if !may_differ(*slot) {
+                            return false;
+                        }
+                    }
+                }
+                false
+            };
+            if (self.numbers)().all(&mut insert) {
+                return Ok((seed, slots));
+            }
+        }
+        bail!(Format, "the entries of a hash table collide");
+    }
+}
+
+/// A hash table of numbers that compares 42 bits of hashes instead of keys, which are in other places of memory. A key
+/// that is not in the table is taken for another one with a probability of about 1 to 4 trillion, for a random seed.
+#[derive(Debug)]
+pub(super) struct WideTable {
+    seed: Seed,
+    slots: Vec<u64>,
+}
+
+impl WideTable {
+    /// Returns the number of a text.
+    #[inline]
+    pub(super) fn get(&self, text: &[u8]) -> Option<u32> {
+        find(&self.slots, self.seed.hash(text), |_| true)
+    }
+
+    /// Returns the table with fewer bits of the hashes.
+    pub(super) fn narrow(&self) -> NumberTable {
+        let narrow = |slot: &u64| match *slot {
+            u64::EMPTY => u32::EMPTY,
+            slot => u32::new(slot, slot.number()),
+        };
+        NumberTable {
+            seed: self.seed,
+            slots: self.slots.iter().map(narrow).collect::<Vec<u32>>().into(),
+        }
+    }
 }
 
 /// A hash table of numbers.
@@ -91,44 +259,11 @@ pub(super) struct NumberTable {
 }
 
 impl NumberTable {
-    /// Builds a table of at most `count` numbers. `hash` returns the hash of the key of a number, and `same` whether
-    /// two numbers have the same key; the first one wins.
+    /// Uses the table in a section, of numbers below `limit`.
     ///
     /// # Errors
-    /// `TooLarge` for numbers over the limit, `Format` for keys that collide with every seed.
-    pub(super) fn build<I: Iterator<Item = u32>>(
-        count: usize,
-        numbers: impl Fn() -> I,
-        hash: impl Fn(Seed, u32) -> u64,
-        same: impl Fn(u32, u32) -> bool,
-    ) -> Result<Self> {
-        if count > NUMBERS_MAX {
-            bail!(
-                TooLarge,
-                "{count} entries exceed the limit of {NUMBERS_MAX}"
-            );
-        }
-        for _ in 0..SEEDS_MAX {
-            let seed = Seed::random();
-            let mut slots = vec![EMPTY; (count * 5 / 3 + 1).next_power_of_two()];
-            let mut insert = |number| insert(&mut slots, hash(seed, number), number, &same);
-            if numbers().all(&mut insert) {
-                let slots = slots.into();
-                return Ok(Self { seed, slots });
-            }
-        }
-        bail!(Format, "the entries of a hash table collide");
-    }
-
-    /// Uses the table in a section.
-    ///
-    /// # Errors
-    /// `Format` for a number of slots that is not a power of two, or a number that `is_valid` rejects.
-    pub(super) fn stored(
-        seed: Seed,
-        section: Section,
-        is_valid: impl Fn(u32) -> bool,
-    ) -> Result<Self> {
+    /// `Format` for other numbers, or a number of slots that is not a power of two.
+    pub(super) fn stored(seed: Seed, section: Section, limit: usize) -> Result<Self> {
         let slots = Array::<u32>::shared(section)?;
         if !slots.len().is_power_of_two() {
             let slots = slots.len();
@@ -137,49 +272,47 @@ impl NumberTable {
                 "{slots} slots of a hash table are not a power of two"
             );
         }
-        let table = Self { seed, slots };
-        if let Some(number) = table.numbers().find(|number| !is_valid(*number)) {
-            bail!(Format, "a hash table has the invalid entry {number}");
+        // Without branches, so that several slots are checked at a time.
+        let next = |slot: &u32| match *slot {
+            u32::EMPTY => 0,
+            slot => slot.number() + 1,
+        };
+        let largest = slots.iter().map(next).max().unwrap_or(0) as usize;
+        if largest > limit {
+            let number = largest - 1;
+            bail!(
+                Format,
+                "a hash table of {limit} numbers has number {number}"
+            );
         }
-        Ok(table)
+        Ok(Self { seed, slots })
     }
 
     /// Returns the number of a key with this hash that `is_same` accepts.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_same: impl Fn(u32) -> bool) -> Option<u32> {
-        let slots = &*self.slots;
-        for at in places(hash, slots.len()) {
-            let slot = *slots.get(at)?;
-            if slot == EMPTY {
-                return None;
-            }
-            if tag(slot) == tag_of(hash) && is_same(number(slot)) {
-                return Some(number(slot));
-            }
-        }
-        None
+        find(&self.slots, hash, is_same)
     }
 
     /// The numbers, in arbitrary order.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
-        let used = self.slots.iter().filter(|slot| **slot != EMPTY);
-        used.map(|slot| number(*slot))
+        let used = self.slots.iter().filter(|slot| **slot != u32::EMPTY);
+        used.map(|slot| slot.number())
     }
 }
 
-/// Inserts a number. Returns whether a lookup will find it or the number with the same key before it.
-fn insert(slots: &mut [u32], hash: u64, new: u32, same: impl Fn(u32, u32) -> bool) -> bool {
+#[inline]
+fn find<T: Slot>(slots: &[T], hash: u64, is_same: impl Fn(u32) -> bool) -> Option<u32> {
     for at in places(hash, slots.len()) {
-        let slot = &mut slots[at];
-        if *slot == EMPTY {
-            *slot = tag_of(hash) << NUMBER_BITS | new;
-            return true;
+        let slot = *slots.get(at)?;
+        if slot == T::EMPTY {
+            return None;
         }
-        if tag(*slot) == tag_of(hash) && same(number(*slot), new) {
-            return true;
+        if slot.has_hash(hash) && is_same(slot.number()) {
+            return Some(slot.number());
         }
     }
-    false
+    None
 }
 
 /// The places of a hash among `slots` slots, in the order of probing.
@@ -190,27 +323,38 @@ fn places(hash: u64, slots: usize) -> impl Iterator<Item = usize> {
     (0..PROBES_MAX).map(move |n| start.wrapping_add(n) & slots.wrapping_sub(1))
 }
 
-/// The tag of a hash: its high bits, of which [`places`] uses the low ones.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "less than the number of tags"
-)]
-#[inline]
-fn tag_of(hash: u64) -> u32 {
-    ((hash >> u32::BITS) * TAGS >> u32::BITS) as u32
-}
-
-fn tag(slot: u32) -> u32 {
-    slot >> NUMBER_BITS
-}
-
-fn number(slot: u32) -> u32 {
-    slot & ((1 << NUMBER_BITS) - 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_texts_have_different_hashes() {
+        // Texts that differ in length and in few bits.
+        let texts: Vec<Vec<u8>> = (0..8)
+            .flat_map(|length| (b'a'..b'i').map(move |c| (length, c)))
+            .flat_map(|(length, c)| (0..=length).map(move |at| (length, c, at)))
+            .map(|(length, c, at)| {
+                let mut text = vec![b'a'; length];
+                text.iter_mut().skip(at).for_each(|byte| *byte = c);
+                text
+            })
+            .collect();
+        let unique = |list: &mut Vec<Vec<u8>>| {
+            list.sort_unstable();
+            list.dedup();
+            list.len()
+        };
+        let mut hashes: Vec<Vec<u8>> = texts
+            .iter()
+            .map(|text| {
+                Seed([5, 0x9e37_79b9_7f4a_7c15])
+                    .hash(text)
+                    .to_le_bytes()
+                    .to_vec()
+            })
+            .collect();
+        assert_eq!(unique(&mut hashes), unique(&mut texts.clone()));
+    }
 
     #[test]
     fn every_prefix_has_its_own_hash() {
@@ -230,31 +374,48 @@ mod tests {
 
     #[test]
     fn finds_what_was_inserted() {
-        let numbers = || (0..1000).chain([7, 8]);
         // 500 keys, each of two numbers.
-        let key = |number: u32| number % 500;
-        let hash = |seed: Seed, number| seed.hash_pair([key(number), 1]);
-        let same = |a, b| key(a) == key(b);
-        let table = NumberTable::build(1000, numbers, hash, same).unwrap();
-        for n in 0..500 {
-            let found = table.find(hash(table.seed, n), |other| same(n, other));
-            assert_eq!(found, Some(n), "the first of two");
+        let key = |number: u32| (number % 500).to_le_bytes();
+        let entries = Entries {
+            count: 1000,
+            numbers: || (0..1000).chain([7, 8]),
+            hash: |seed: Seed, number| seed.hash(&key(number)),
+            is_same: |a, b| key(a) == key(b),
+        };
+        let (table, wide) = (entries.table().unwrap(), entries.wide_table().unwrap());
+        let narrow = wide.narrow();
+        for n in 0..600_u32 {
+            let first = (n < 500).then_some(n);
+            let bytes = n.to_le_bytes();
+            assert_eq!(wide.get(&bytes), first);
+            for table in [&table, &narrow] {
+                let found = table.find(table.seed.hash(&bytes), |other| key(other) == bytes);
+                assert_eq!(found, first);
+            }
         }
-        let absent = table.seed.hash_pair([500, 1]);
-        assert_eq!(table.find(absent, |n| key(n) == 500), None);
-        assert_eq!(table.numbers().count(), 500);
+        assert_eq!(
+            (table.numbers().count(), narrow.numbers().count()),
+            (500, 500)
+        );
     }
 
     #[test]
     fn colliding_keys_are_an_error() {
-        let count = PROBES_MAX as u32 + 1;
-        let build = |count| {
-            let hash = |_, _| 7;
-            NumberTable::build(1000, || 0..count, hash, |a, b| a == b)
+        let entries = |count| Entries {
+            count: 1000,
+            numbers: move || 0..count,
+            hash: |_, _| 7,
+            is_same: |a, b| a == b,
         };
-        assert!(build(count - 1).is_ok());
-        let error = build(count).unwrap_err();
-        assert_eq!(error.message(), "the entries of a hash table collide");
+        assert!(entries(256).table().is_ok() && entries(1).wide_table().is_ok());
+        let errors = [
+            entries(257).table().map(drop),
+            entries(2).wide_table().map(drop),
+        ];
+        for error in errors {
+            let error = error.unwrap_err();
+            assert_eq!(error.message(), "the entries of a hash table collide");
+        }
     }
 
     #[test]
@@ -263,7 +424,7 @@ mod tests {
         let stored = |slots: &[u32]| {
             let bytes = slots.iter().flat_map(|slot| slot.to_le_bytes());
             let section = Section::aligned_copy(&bytes.collect::<Vec<u8>>());
-            NumberTable::stored(seed, section, |number| number < 9)
+            NumberTable::stored(seed, section, 9)
         };
         // A full table without the key.
         let full = stored(&[8; 4]).unwrap();

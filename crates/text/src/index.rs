@@ -1,6 +1,6 @@
 //! Lookup from token text to id: a hash table over one string table.
 
-use super::hash::NumberTable;
+use super::hash::{Entries, NumberTable, Seed, WideTable, is_same};
 use super::pieces::StringTable;
 use tabla_core::error::Result;
 
@@ -12,23 +12,26 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Indexes the ids that `keep` accepts. The first of duplicates wins; empty texts are skipped.
+    /// Indexes the ids that `keep` accepts. The first of duplicates wins; empty texts are skipped. Also returns a
+    /// table for many lookups while the tokenizer is built.
     ///
     /// # Errors
-    /// Those of [`NumberTable::build`].
-    pub(super) fn new(texts: StringTable, keep: impl Fn(u32) -> bool) -> Result<Self> {
-        let listed = || {
-            let texts = (0..).zip(texts.iter());
-            texts.filter(|(id, text)| !text.is_empty() && keep(*id))
-        };
+    /// Those of [`Entries::table`].
+    pub(super) fn new(texts: StringTable, keep: impl Fn(u32) -> bool) -> Result<(Self, WideTable)> {
         let text = |id: u32| texts.get(id as usize);
-        let ids = NumberTable::build(
-            texts.len(),
-            || listed().map(|(id, _)| id),
-            |seed, id| seed.hash(text(id)),
-            |a, b| text(a) == text(b),
-        )?;
-        Ok(Self { texts, ids })
+        let entries = Entries {
+            count: texts.len(),
+            numbers: || {
+                let listed = (0..).zip(texts.iter());
+                let listed = listed.filter(|(id, text)| !text.is_empty() && keep(*id));
+                listed.map(|(id, _)| id)
+            },
+            hash: |seed: Seed, id| seed.hash(text(id)),
+            is_same: |a, b| is_same(text(a), text(b)),
+        };
+        let table = entries.wide_table()?;
+        let ids = table.narrow();
+        Ok((Self { texts, ids }, table))
     }
 
     /// Returns the id of a token text.
@@ -36,7 +39,7 @@ impl Index {
     pub(super) fn get(&self, text: &str) -> Option<u32> {
         let text = text.as_bytes();
         self.ids.find(self.ids.seed.hash(text), |id| {
-            self.texts.get(id as usize) == text
+            is_same(self.texts.get(id as usize), text)
         })
     }
 
@@ -73,7 +76,7 @@ mod tests {
     #[test]
     fn first_of_duplicate_texts_wins() {
         let texts = StringTable::from_strings(["a", "b", "a", "", "日本", "c"], 9).unwrap();
-        let index = Index::new(texts, |id| id != 5).unwrap();
+        let index = Index::new(texts, |id| id != 5).unwrap().0;
         let all = ["a", "b", "", "日本", "c", "日"].map(|text| index.get(text));
         assert_eq!(all, [Some(0), Some(1), None, Some(4), None, None]);
         assert_eq!(index.text(4), "日本");

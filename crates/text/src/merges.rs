@@ -1,10 +1,10 @@
 //! Lists of merges: from a pair of adjacent tokens to its rank and the resulting token.
 
 use super::array::{Array, Section};
-use super::hash::{NumberTable, Seed};
+use super::hash::{Entries, NumberTable, Seed, WideTable, is_same};
 use super::index::Index;
 use parking_lot::Mutex;
-use tabla_core::error::{Result, bail};
+use tabla_core::error::{Context, Result, bail};
 
 /// A list of merges, best first.
 #[derive(Debug)]
@@ -13,6 +13,32 @@ pub(super) struct MergeTable {
     pub(super) merges: Array<[u32; 3]>,
     /// Ranks by parts. A merge is found through `merges`, which keeps this table small.
     pub(super) ranks: NumberTable,
+}
+
+/// A list of merges as in a file, best first.
+#[derive(Debug)]
+pub(super) enum MergeList<'a> {
+    /// Two parts.
+    Pairs(Vec<(&'a str, &'a str)>),
+    /// Two parts with a space between them.
+    Joined(&'a [&'a str]),
+}
+
+impl<'a> MergeList<'a> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Pairs(pairs) => pairs.len(),
+            Self::Joined(merges) => merges.len(),
+        }
+    }
+
+    /// Returns the parts of merge `rank`.
+    fn parts(&self, rank: usize) -> Result<(&'a str, &'a str)> {
+        match self {
+            Self::Pairs(pairs) => Ok(pairs[rank]),
+            Self::Joined(merges) => split_merge(merges[rank]),
+        }
+    }
 }
 
 /// Ids of a merge with a part or a result that is not a token.
@@ -24,27 +50,33 @@ impl MergeTable {
     /// A merge with a part that `is_control` accepts is dropped, so that text never becomes a
     /// control token.
     pub(super) fn new(
-        index: &Index,
-        merges: &[(&str, &str)],
+        (index, table): (&Index, &WideTable),
+        merges: &MergeList<'_>,
         is_control: impl Fn(&str) -> bool,
     ) -> Result<Self> {
-        let ids = ids(index, merges);
-        for ((rank, ids), parts) in (0..).zip(&ids).zip(merges) {
-            if *ids == UNKNOWN {
-                check_dropped(index, rank, *parts, &is_control)?;
-            }
+        let mut ids = ids((index, table), merges);
+        for (rank, _) in ids.iter().enumerate().filter(|(_, ids)| **ids == UNKNOWN) {
+            let parts = merges.parts(rank).context(format_args!("merge {rank}"))?;
+            check_dropped(index, rank, parts, &is_control)?;
         }
-        let known = || (0..).zip(&ids).filter(|(_, ids)| **ids != UNKNOWN);
         let pair = |rank: u32| {
             let [left, right, _] = ids[rank as usize];
             [left, right]
         };
-        let ranks = NumberTable::build(
-            ids.len(),
-            || known().map(|(rank, _)| rank),
-            |seed, rank| seed.hash_pair(pair(rank)),
-            |a, b| pair(a) == pair(b),
-        )?;
+        let ranks = Entries {
+            count: ids.len(),
+            numbers: || {
+                let known = (0..).zip(&ids).filter(|(_, ids)| **ids != UNKNOWN);
+                known.map(|(rank, _)| rank)
+            },
+            hash: |seed: Seed, rank| seed.hash_pair(pair(rank)),
+            is_same: |a, b| pair(a) == pair(b),
+        }
+        .table()?;
+        // Dropped merges have no entry in `ranks`.
+        for ids in ids.iter_mut().filter(|ids| **ids == UNKNOWN) {
+            *ids = [0; 3];
+        }
         let merges = ids.into();
         Ok(Self { merges, ranks })
     }
@@ -59,16 +91,11 @@ impl MergeTable {
         tokens: usize,
     ) -> Result<Self> {
         let merges = Array::<[u32; 3]>::shared(merges)?;
-        let is_valid =
-            |ids: &[u32; 3]| *ids == UNKNOWN || ids.iter().all(|id| (*id as usize) < tokens);
-        if let Some(rank) = merges.iter().position(|ids| !is_valid(ids)) {
-            bail!(
-                Format,
-                "merge {rank} has an id that is not in the vocabulary"
-            );
+        let largest = merges.as_flattened().iter().max();
+        if largest.is_some_and(|id| *id as usize >= tokens) {
+            bail!(Format, "a merge has an id that is not in the vocabulary");
         }
-        let is_known = |rank: u32| merges.get(rank as usize).is_some_and(|ids| *ids != UNKNOWN);
-        let ranks = NumberTable::stored(seed, ranks, is_known)?;
+        let ranks = NumberTable::stored(seed, ranks, merges.len())?;
         Ok(Self { merges, ranks })
     }
 
@@ -94,7 +121,7 @@ impl MergeTable {
 /// Returns an error unless merge `rank`, with an unknown part or result, has a control token.
 fn check_dropped(
     index: &Index,
-    rank: u32,
+    rank: usize,
     (left, right): (&str, &str),
     is_control: impl Fn(&str) -> bool,
 ) -> Result<()> {
@@ -113,7 +140,7 @@ fn check_dropped(
 
 /// Looks up the ids of the parts and the result of each merge. Uses several threads, because there
 /// may be hundreds of thousands of merges.
-fn ids(index: &Index, merges: &[(&str, &str)]) -> Vec<[u32; 3]> {
+fn ids((index, table): (&Index, &WideTable), merges: &MergeList<'_>) -> Vec<[u32; 3]> {
     /// Minimum number of merges per thread.
     const CHUNK_MIN: usize = 16 << 10;
     let mut ids = vec![[0; 3]; merges.len()];
@@ -123,12 +150,12 @@ fn ids(index: &Index, merges: &[(&str, &str)]) -> Vec<[u32; 3]> {
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let chunk = merges.len().div_ceil(threads).max(CHUNK_MIN);
-    let chunks = Mutex::new(merges.chunks(chunk).zip(ids.chunks_mut(chunk)));
+    let chunks = Mutex::new((0..).step_by(chunk).zip(ids.chunks_mut(chunk)));
     let next = || chunks.lock().next();
     std::thread::scope(|scope| {
         let work = || {
-            while let Some((merges, ids)) = next() {
-                look_up(index, &is_indexed, merges, ids);
+            while let Some((first, ids)) = next() {
+                look_up((index, table), &is_indexed, (merges, first), ids);
             }
         };
         for _ in 1..merges.len().div_ceil(chunk) {
@@ -141,26 +168,41 @@ fn ids(index: &Index, merges: &[(&str, &str)]) -> Vec<[u32; 3]> {
     ids
 }
 
-/// Looks up the ids of some merges. `is_indexed` has a flag for each id.
-fn look_up(index: &Index, is_indexed: &[bool], merges: &[(&str, &str)], ids: &mut [[u32; 3]]) {
+/// Looks up the ids of merges from rank `first` on. `is_indexed` has a flag for each id.
+fn look_up(
+    (index, table): (&Index, &WideTable),
+    is_indexed: &[bool],
+    (merges, first): (&MergeList<'_>, usize),
+    ids: &mut [[u32; 3]],
+) {
     let mut text = String::new();
     let mut last = 0;
-    for (&(left, right), ids) in merges.iter().zip(ids) {
+    for (rank, ids) in (first..).zip(ids) {
+        *ids = UNKNOWN;
+        let Ok((left, right)) = merges.parts(rank) else {
+            continue;
+        };
         // Most lists have the results in the order of ids, so that the text of the expected id is compared instead.
         let is_result = |id: &u32| {
-            let rest = index.bytes(*id).strip_prefix(left.as_bytes());
-            rest == Some(right.as_bytes()) && is_indexed.get(*id as usize) == Some(&true)
+            let parts = index.bytes(*id).split_at_checked(left.len());
+            let is_joined = parts.is_some_and(|(start, end)| {
+                is_same(end, right.as_bytes()) && is_same(start, left.as_bytes())
+            });
+            is_joined && is_indexed.get(*id as usize) == Some(&true)
         };
         let expected = [last, last + 1].into_iter().find(is_result);
         let result = expected.or_else(|| {
             text.clear();
             text.extend([left, right]);
-            index.get(&text)
+            table.get(text.as_bytes())
         });
-        *ids = match (index.get(left), index.get(right), result) {
-            (Some(left), Some(right), Some(result)) => [left, right, result],
-            _ => UNKNOWN,
-        };
+        if let (Some(left), Some(right), Some(result)) = (
+            table.get(left.as_bytes()),
+            table.get(right.as_bytes()),
+            result,
+        ) {
+            *ids = [left, right, result];
+        }
         last = result.unwrap_or(last);
     }
 }
@@ -184,12 +226,24 @@ mod tests {
     use super::super::pieces::StringTable;
     use super::*;
 
+    fn merges(
+        tokens: &[&str],
+        merges: &[(&str, &str)],
+        is_control: fn(&str) -> bool,
+    ) -> Result<MergeTable> {
+        let texts = StringTable::from_strings(tokens.iter().copied(), 9).unwrap();
+        let (index, table) = Index::new(texts, |id| !is_control(tokens[id as usize])).unwrap();
+        MergeTable::new(
+            (&index, &table),
+            &MergeList::Pairs(merges.to_vec()),
+            is_control,
+        )
+    }
+
     #[test]
     fn first_of_duplicate_merges_wins() {
-        let tokens = StringTable::from_strings(["a", "b", "ab", "abb"], 9).unwrap();
-        let index = Index::new(tokens, |_| true).unwrap();
-        let merges = [("a", "b"), ("ab", "b"), ("a", "b")];
-        let table = MergeTable::new(&index, &merges, |_| false).unwrap();
+        let list = [("a", "b"), ("ab", "b"), ("a", "b")];
+        let table = merges(&["a", "b", "ab", "abb"], &list, |_| false).unwrap();
         assert_eq!(table.get([0, 1]), Some((0, 2)));
         assert_eq!(table.get([2, 1]), Some((1, 3)));
         assert_eq!(table.get([1, 0]), None);
@@ -197,16 +251,24 @@ mod tests {
 
     #[test]
     fn merges_with_control_tokens_are_dropped() {
-        let tokens = StringTable::from_strings(["a", "b", "ab", "<s>"], 9).unwrap();
-        let index = Index::new(tokens, |id| id != 3).unwrap();
-        let merges = [("<s>", "a"), ("a", "b")];
-        let table = MergeTable::new(&index, &merges, |text| text == "<s>").unwrap();
+        let (tokens, list) = (["a", "b", "ab", "<s>"], [("<s>", "a"), ("a", "b")]);
+        let table = merges(&tokens, &list, |text| text == "<s>").unwrap();
         assert_eq!(table.get([0, 1]), Some((1, 2)));
-        let error = MergeTable::new(&index, &merges, |_| false).unwrap_err();
+        let error = merges(&tokens[..3], &list, |_| false).unwrap_err();
         assert_eq!(
             error.message(),
             r#"merge 0: "<s> a": "<s>" is not in the vocabulary"#
         );
+    }
+
+    /// Compares the results in every order with those of the whole vocabulary.
+    #[test]
+    fn results_have_any_order_and_duplicates_the_first_id() {
+        let tokens = ["b", "ab", "a", "abb", "ab", "abab", "abb"];
+        let list = [("a", "b"), ("ab", "ab"), ("ab", "b"), ("a", "b")];
+        let table = merges(&tokens, &list, |_| false).unwrap();
+        let all = [[2, 0], [1, 1], [1, 0], [4, 0]].map(|pair| table.get(pair));
+        assert_eq!(all, [Some((0, 1)), Some((1, 5)), Some((2, 3)), None]);
     }
 
     #[test]

@@ -90,39 +90,25 @@ impl StringTable {
     /// `Format` for invalid ends, or entries over the limits of a vocabulary.
     pub(super) fn stored(bytes: Section, ends: Section) -> Result<Self> {
         let (bytes, ends) = (Array::shared(bytes)?, Array::<u32>::shared(ends)?);
-        let lengths = ends.iter().scan(0, |start, end| {
-            let length = end.checked_sub(*start);
-            *start = *end;
-            Some(length.map_or(usize::MAX, |length| length as usize))
-        });
-        let longest = lengths.max().unwrap_or(0);
-        let is_complete = ends.last().map_or(0, |end| *end as usize) == bytes.len();
-        if longest > TOKEN_BYTES_MAX || !is_complete || bytes.len() > TEXT_BYTES_MAX {
+        let table = Self { bytes, ends };
+        let is_complete = table.ends.last().map_or(0, |end| *end as usize) == table.bytes.len();
+        if table.longest() > TOKEN_BYTES_MAX || !is_complete || table.bytes.len() > TEXT_BYTES_MAX {
             bail!(Format, "the ends of token texts are invalid");
         }
-        Ok(Self { bytes, ends })
-    }
-
-    /// Checks that the entries are strings.
-    ///
-    /// # Errors
-    /// `Format` for an entry that is not UTF-8.
-    pub(super) fn check_strings(&self) -> Result<()> {
-        let all = str::from_utf8(&self.bytes).ok();
-        let is_boundary = |end: &u32| all.is_some_and(|all| all.is_char_boundary(*end as usize));
-        if !self.ends.iter().all(is_boundary) {
-            bail!(Format, "a token text is not UTF-8");
-        }
-        Ok(())
+        Ok(table)
     }
 
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns the length of the longest entry.
+    /// Returns the length of the longest entry. Ends that do not ascend give a length over every limit.
     pub(super) fn longest(&self) -> usize {
-        self.iter().map(<[u8]>::len).max().unwrap_or(0)
+        let ends = &*self.ends;
+        let lengths = ends
+            .array_windows()
+            .map(|[start, end]| end.wrapping_sub(*start));
+        lengths.chain(ends.first().copied()).max().unwrap_or(0) as usize
     }
 
     /// Returns the size of the table in bytes.
@@ -147,7 +133,7 @@ impl StringTable {
         (0..self.len()).map(|n| self.get(n))
     }
 
-    /// Returns entry `n` of a table of strings.
+    /// Returns entry `n` of a table of strings; empty for an entry of a file that is not UTF-8.
     pub(super) fn text(&self, n: usize) -> &str {
         str::from_utf8(self.get(n)).unwrap_or_default()
     }

@@ -157,7 +157,6 @@ impl Tokenizer {
 fn open(get: &dyn Fn(&str) -> Result<Section>) -> Result<Tokenizer> {
     let settings: Settings = from_json(&get("settings")?).context("settings")?;
     let texts = StringTable::stored(get("texts")?, get("text_ends")?)?;
-    texts.check_strings()?;
     let pieces = StringTable::stored(get("pieces")?, get("piece_ends")?)?;
     let token_types = Array::<u8>::shared(get("token_types")?)?;
     let tokens = texts.len();
@@ -168,11 +167,7 @@ fn open(get: &dyn Fn(&str) -> Result<Section>) -> Result<Tokenizer> {
         );
     }
     settings.check(tokens)?;
-    let token_type = |id: u32| TokenType::from_ggml(token_types[id as usize].into());
-    let is_text = |id: u32| {
-        (id as usize) < tokens && token_type(id).is_text() && !texts.get(id as usize).is_empty()
-    };
-    let ids = NumberTable::stored(settings.ids_seed, get("ids")?, is_text).context("ids")?;
+    let ids = NumberTable::stored(settings.ids_seed, get("ids")?, tokens).context("ids")?;
     let types = token_types
         .iter()
         .map(|number| TokenType::from_ggml((*number).into()));

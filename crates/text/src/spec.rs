@@ -4,7 +4,7 @@ use super::bpe::{Alphabet, Bpe, IgnoreMerges, Ranking};
 use super::fallback::Fallback;
 use super::index::Index;
 use super::kind::VocabKind;
-use super::merges::MergeTable;
+use super::merges::{MergeList, MergeTable};
 use super::model::Model;
 use super::pair::PairFormat;
 use super::pieces::{StringTable, StringTableBuilder, TOKEN_BYTES_MAX, TokenType};
@@ -73,7 +73,7 @@ pub(super) enum ModelSpec<'a> {
 #[derive(Debug)]
 pub(super) enum MergeOrder<'a> {
     /// A list of merges, best first.
-    Merges(Vec<(&'a str, &'a str)>),
+    Merges(MergeList<'a>),
     /// By the score of the resulting token, one score per token.
     Scores(Vec<f64>),
 }
@@ -126,7 +126,8 @@ impl TokenizerSpec<'_> {
     /// `Tokenizer` for merges whose parts or result are not tokens.
     pub(super) fn model(&self, specials: &SpecialTokenIndex) -> Result<Model> {
         let texts = StringTable::from_strings(self.tokens.iter().map(|t| &**t), TOKEN_BYTES_MAX)?;
-        let index = Index::new(texts, |id| self.token_types[id as usize].is_text())?;
+        let is_text = |id: u32| self.token_types[id as usize].is_text();
+        let (index, table) = Index::new(texts, is_text)?;
         let fallback = |index: &Index, unknown: Unknown| Fallback {
             bytes: (unknown == Unknown::Bytes)
                 .then(|| Fallback::byte_tokens(index, self.token_types.iter().copied())),
@@ -145,7 +146,7 @@ impl TokenizerSpec<'_> {
                     |text: &str| specials.id(text).is_some() || spm::byte_of(text).is_some();
                 let ranking = match order {
                     MergeOrder::Merges(merges) => {
-                        Ranking::Merges(MergeTable::new(&index, merges, is_control)?)
+                        Ranking::Merges(MergeTable::new((&index, &table), merges, is_control)?)
                     }
                     MergeOrder::Scores(scores) => Ranking::Scores(scores.clone().into()),
                 };

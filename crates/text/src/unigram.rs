@@ -178,8 +178,9 @@ mod tests {
     #[test]
     fn finds_best_sum_of_scores() {
         let tokens = ["<unk>", "a", "b", "ab", "abc", "c", "日"];
-        let index =
-            Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0).unwrap();
+        let index = Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0)
+            .unwrap()
+            .0;
         let scores = vec![0., -1., -1., -3., -2., -1., -5.];
         let fallback = Fallback {
             unk: Some(0),

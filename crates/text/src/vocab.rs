@@ -4,7 +4,7 @@ use super::bpe::{Alphabet, IgnoreMerges};
 use super::charsmap::Charsmap;
 use super::json::Settings;
 use super::kind::VocabKind;
-use super::merges::split_merge;
+use super::merges::MergeList;
 use super::pair::PairFormat;
 use super::pattern::Pattern;
 use super::pieces::{TOKENS_MAX, TokenType};
@@ -96,13 +96,13 @@ const PHI_3_PLAIN: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
 /// The `SentencePiece` space as a string.
 const SPACE: &str = "▁";
 
-impl<'a> Vocab<'a> {
+impl Vocab<'_> {
     /// Converts the keys to a tokenizer specification.
     ///
     /// # Errors
     /// `Format` for lists of different lengths, `Unsupported` for an unknown model or pre-tokenizer,
     /// `TooLarge` for a vocabulary over the limits.
-    pub(super) fn spec(&self) -> Result<TokenizerSpec<'a>> {
+    pub(super) fn spec(&self) -> Result<TokenizerSpec<'_>> {
         let kind = self.kind()?;
         self.check(kind)?;
         let row = match kind {
@@ -155,7 +155,7 @@ impl<'a> Vocab<'a> {
             pre: row.map(|(name, _)| name),
             steps: self.steps(kind, row.map(|(_, row)| row), &token_types)?,
             normalizer_steps: 0,
-            model: self.model_spec(kind, row.map(|(_, row)| row))?,
+            model: self.model_spec(kind, row.map(|(_, row)| row)),
             added_token_options: self.added_token_options(kind, &token_types),
             tokens: self
                 .tokens
@@ -175,7 +175,7 @@ impl<'a> Vocab<'a> {
     }
 
     /// Replaces what [`Vocab::settings`] describe.
-    fn with_settings(&self, mut spec: TokenizerSpec<'a>) -> Result<TokenizerSpec<'a>> {
+    fn with_settings<'s>(&self, mut spec: TokenizerSpec<'s>) -> Result<TokenizerSpec<'s>> {
         let Some(text) = self.settings else {
             return Ok(spec);
         };
@@ -376,9 +376,9 @@ impl<'a> Vocab<'a> {
         )?))))
     }
 
-    fn model_spec(&self, kind: VocabKind, row: Option<&pre::Pre>) -> Result<ModelSpec<'a>> {
+    fn model_spec(&self, kind: VocabKind, row: Option<&pre::Pre>) -> ModelSpec<'_> {
         let scores = || self.scores.iter().map(|&score| f64::from(score)).collect();
-        Ok(match kind {
+        match kind {
             VocabKind::Bert => ModelSpec::WordPiece {
                 word_chars_max: None,
             },
@@ -397,12 +397,7 @@ impl<'a> Vocab<'a> {
                 unknown: Unknown::Bytes,
             },
             VocabKind::Gpt2 | VocabKind::Gemma4 => {
-                let merges = self
-                    .merges
-                    .iter()
-                    .enumerate()
-                    .map(|(n, merge)| split_merge(merge).context(format_args!("merge {n}")));
-                let order = MergeOrder::Merges(merges.collect::<Result<_>>()?);
+                let order = MergeOrder::Merges(MergeList::Joined(&self.merges));
                 match row {
                     Some(row) => ModelSpec::Bpe {
                         alphabet: Alphabet::Bytes,
@@ -418,7 +413,7 @@ impl<'a> Vocab<'a> {
                     },
                 }
             }
-        })
+        }
     }
 }
 

@@ -81,8 +81,9 @@ mod tests {
     #[test]
     fn matches_longest_tokens_from_left() {
         let tokens = ["[UNK]", "▁a", "▁ab", "b", "bc", "c", "▁日"];
-        let index =
-            Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0).unwrap();
+        let index = Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0)
+            .unwrap()
+            .0;
         let model = WordPiece::new(index, Some(0), Some(4));
         let encode = |word: &str| {
             let mut ids = vec![9];

@@ -4,7 +4,7 @@ use super::parse::{BoundedVec, JsonStr, MERGES_MAX, Merge, Vocabulary};
 use super::pipeline::{Normalizer, Pipeline, PostProcessor, PreTokenizer};
 use crate::bpe::{Alphabet, IgnoreMerges};
 use crate::kind::VocabKind;
-use crate::merges::split_merge;
+use crate::merges::{MergeList, split_merge};
 use crate::pair::PairFormat;
 use crate::pieces::{TOKENS_MAX, TokenType};
 use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
@@ -346,7 +346,7 @@ impl<'a> File<'a> {
                 });
                 let model = ModelSpec::Bpe {
                     alphabet,
-                    order: MergeOrder::Merges(merges.collect::<Result<_>>()?),
+                    order: MergeOrder::Merges(MergeList::Pairs(merges.collect::<Result<_>>()?)),
                     ignore_merges: match model.ignore_merges {
                         Some(true) => IgnoreMerges::Always,
                         _ => IgnoreMerges::Never,

@@ -8,6 +8,7 @@ use super::probes::{Comparison, EDGES, PROSE, check, compare, have_same_pairs};
 use super::settings::{self, AddedTokens};
 use crate::bpe::{Alphabet, IgnoreMerges};
 use crate::kind::VocabKind;
+use crate::merges::MergeList;
 use crate::pattern::Deadline;
 use crate::pieces::TokenType;
 use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec};
@@ -193,7 +194,7 @@ pub(super) fn byte_level<T: AsRef<str>>(spec: &TokenizerSpec<'_>, merges: &[T]) 
 fn joined(spec: &TokenizerSpec<'_>) -> Vec<String> {
     match &spec.model {
         ModelSpec::Bpe {
-            order: MergeOrder::Merges(merges),
+            order: MergeOrder::Merges(MergeList::Pairs(merges)),
             ..
         } => merges.iter().map(|(a, b)| format!("{a} {b}")).collect(),
         _ => Vec::new(),
@@ -240,7 +241,7 @@ fn candidates<'a>(
             ..common
         }],
         ModelSpec::Bpe {
-            order: MergeOrder::Merges(list),
+            order: MergeOrder::Merges(MergeList::Pairs(list)),
             ..
         } => vec![Vocab {
             model: "llama",
