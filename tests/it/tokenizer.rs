@@ -6,9 +6,12 @@
 
 use crate::common::{golden, llama_cpp, skip, testdata};
 use serde_json::Value;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer, Vocab, VocabKind};
+use tabla::text::{
+    DecodeOptions, EncodeOptions, Section, SpecialTokens, Tokenizer, Vocab, VocabKind,
+};
 
 /// Returns the path of a file, unpacked from the `.xz` next to it if necessary.
 pub(crate) fn unpacked(path: &Path) -> Option<PathBuf> {
@@ -38,6 +41,13 @@ fn tokenizer(path: &Path) -> tabla::Result<Tokenizer> {
     tabla::tools::load_tokenizer(&tabla::Source::Path(path.to_owned()))
 }
 
+/// Opens the sections of a tokenizer, which must have the same tokens.
+fn reopened(tokenizer: &Tokenizer) -> Tokenizer {
+    let sections: HashMap<_, _> = tokenizer.sections().into_iter().collect();
+    Tokenizer::from_sections(|name| Some(Section::aligned_copy(sections.get(name)?)))
+        .expect("sections of a tokenizer")
+}
+
 /// Returns whether a tokenizer composes letters and marks (NFC).
 fn normalizes(tokenizer: &Tokenizer) -> bool {
     let [letter_and_mark, composed] =
@@ -48,11 +58,16 @@ fn normalizes(tokenizer: &Tokenizer) -> bool {
 /// Checks that each text of the `.inp` file encodes to the ids of the `.out` file and decodes to
 /// itself. Returns the number of texts.
 fn check_vectors(vocab: &Path, file: &Path) -> usize {
-    let tokenizer = tokenizer(file).expect("a valid vocabulary");
+    let built = tokenizer(file).expect("a valid vocabulary");
+    check_vectors_of(&built, vocab);
+    check_vectors_of(&reopened(&built), vocab)
+}
+
+fn check_vectors_of(tokenizer: &Tokenizer, vocab: &Path) -> usize {
     let read = |end: &str| std::fs::read_to_string(format!("{}.{end}", vocab.display()));
     let (texts, lines) = (read("inp").expect("texts"), read("out").expect("ids"));
     let mut cases = 0;
-    let normalizes = normalizes(&tokenizer);
+    let normalizes = normalizes(tokenizer);
     let is_mark = |c: char| ('\u{300}'..'\u{370}').contains(&c);
     // The last text and its line are empty.
     for (text, line) in texts
@@ -161,7 +176,8 @@ fn encodes_prompts_of_complete_models() {
         ),
         ("gguf/stories260K.gguf", "golden/stories260K_golden.json"),
     ] {
-        let tokenizer = tokenizer(&folder.join(model)).unwrap();
+        let built = tokenizer(&folder.join(model)).unwrap();
+        let tokenizer = reopened(&built);
         let golden: Value =
             serde_json::from_slice(&std::fs::read(folder.join(golden)).unwrap()).unwrap();
         let cases = golden["cases"].as_array().expect("cases");
@@ -175,11 +191,13 @@ fn encodes_prompts_of_complete_models() {
             let options = EncodeOptions::default()
                 .add_special(add_special)
                 .specials(SpecialTokens::Tokens);
-            assert_eq!(
-                tokenizer.encode(text, options).unwrap(),
-                expected,
-                "{model} {text:?}"
-            );
+            for tokenizer in [&built, &tokenizer] {
+                assert_eq!(
+                    tokenizer.encode(text, options).unwrap(),
+                    expected,
+                    "{model} {text:?}"
+                );
+            }
         }
     }
 }
@@ -205,7 +223,9 @@ fn check_json(tokenizer: &Tokenizer, vectors: &Path, is_decoded: impl Fn(&Value)
             .add_special(add_special)
             .specials(SpecialTokens::Tokens)
     };
-    for case in &vectors {
+    let reopened = reopened(tokenizer);
+    let both = |case| [(case, tokenizer), (case, &reopened)];
+    for (case, tokenizer) in vectors.iter().flat_map(both) {
         let text = case["text"].as_str().expect("a text");
         let expected = ids(&case["ids"]);
         let actual = tokenizer.encode(text, options(false));
@@ -288,13 +308,14 @@ fn matches_sentencepiece() {
             ..Vocab::default()
         })
         .expect("a valid vocabulary");
+        let reopened = reopened(&tokenizer);
         assert!(list("vectors").len() >= 100);
         for case in list("vectors") {
             let text = case["text"].as_str().expect("a text");
-            let actual = tokenizer
-                .encode(text, EncodeOptions::default())
-                .expect("text");
-            assert_eq!(actual, ids(&case["ids"]), "{name} {text:?}");
+            for tokenizer in [&tokenizer, &reopened] {
+                let actual = tokenizer.encode(text, EncodeOptions::default());
+                assert_eq!(actual.expect("text"), ids(&case["ids"]), "{name} {text:?}");
+            }
         }
     }
 }

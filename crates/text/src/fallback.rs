@@ -3,7 +3,20 @@
 use super::index::Index;
 use super::pieces::TokenType;
 use super::spm;
+use serde::{Deserialize, Serialize};
 use tabla_core::error::{Result, bail};
+
+/// How characters without a token are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Unknown {
+    /// As byte tokens; without them, as one unknown token for consecutive characters.
+    Bytes,
+    /// As one unknown token for consecutive characters.
+    Fused,
+    /// As one unknown token per character.
+    Single,
+}
 
 /// Tokens for text that is not in the vocabulary.
 #[derive(Debug, Default)]
@@ -17,8 +30,20 @@ pub(super) struct Fallback {
 }
 
 impl Fallback {
+    /// Creates the fallback of a vocabulary with the unknown token `unk`.
+    pub(super) fn new(
+        unknown: Unknown,
+        unk: Option<u32>,
+        index: &Index,
+        token_types: impl Iterator<Item = TokenType>,
+    ) -> Self {
+        let bytes = (unknown == Unknown::Bytes).then(|| Self::byte_tokens(index, token_types));
+        let fuse = unknown != Unknown::Single;
+        Self { bytes, unk, fuse }
+    }
+
     /// Returns the byte tokens, such as `<0x0A>`.
-    pub(super) fn byte_tokens(
+    fn byte_tokens(
         index: &Index,
         token_types: impl Iterator<Item = TokenType>,
     ) -> Box<[Option<u32>; 256]> {

@@ -139,7 +139,6 @@ impl Slot for u64 {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "32 bits remain")]
 fn high_half(hash: u64) -> u32 {
     (hash >> u32::BITS) as u32
 }

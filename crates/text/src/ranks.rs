@@ -1,9 +1,10 @@
 //! Vocabularies of tiktoken: tokens as bytes, in the order in which they are merged.
 
 use super::bpe::{Alphabet, IgnoreMerges};
+use super::fallback::Unknown;
 use super::kind::VocabKind;
 use super::pieces::{TOKENS_MAX, TokenType};
-use super::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
+use super::spec::{MergeOrder, ModelSpec, TokenizerSpec};
 use super::{bytelevel, pre};
 use std::borrow::Cow;
 use std::collections::HashMap;

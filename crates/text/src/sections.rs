@@ -4,7 +4,7 @@
 
 use super::array::{Array, Section};
 use super::bpe::{Alphabet, Bpe, IgnoreMerges, Ranking};
-use super::fallback::Fallback;
+use super::fallback::{Fallback, Unknown};
 use super::hash::{NumberTable, Seed};
 use super::index::Index;
 use super::kind::VocabKind;
@@ -12,12 +12,13 @@ use super::merges::MergeTable;
 use super::model::Model;
 use super::pair::PairFormat;
 use super::pieces::{StringTable, TOKENS_MAX, TokenType};
+use super::pre;
+use super::spec;
 use super::special::AddedTokenOptions;
 use super::steps::{self, Position, Step};
 use super::tokenizer::Tokenizer;
 use super::unigram::Unigram;
 use super::wordpiece::WordPiece;
-use super::{pre, spec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
@@ -67,9 +68,8 @@ enum ModelSettings {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct FallbackSettings {
-    bytes: bool,
+    unknown: Unknown,
     unk: Option<u32>,
-    fuse: bool,
 }
 
 impl Tokenizer {
@@ -216,13 +216,11 @@ fn model(
     token_types: &[u8],
     get: &dyn Fn(&str) -> Result<Section>,
 ) -> Result<Model> {
-    let fallback = |settings: FallbackSettings| {
+    let fallback = |FallbackSettings { unknown, unk }| {
         let types = token_types
             .iter()
             .map(|number| TokenType::from_ggml((*number).into()));
-        let bytes = settings.bytes.then(|| Fallback::byte_tokens(&index, types));
-        let FallbackSettings { unk, fuse, .. } = settings;
-        Fallback { bytes, unk, fuse }
+        Fallback::new(unknown, unk, &index, types)
     };
     Ok(match settings {
         ModelSettings::Bpe {
@@ -292,9 +290,12 @@ fn bpe_sections(model: &Bpe) -> (ModelSettings, Vec<(&'static str, Vec<u8>)>) {
 impl FallbackSettings {
     fn of(fallback: &Fallback) -> Self {
         Self {
-            bytes: fallback.bytes.is_some(),
+            unknown: match (&fallback.bytes, fallback.fuse) {
+                (Some(_), _) => Unknown::Bytes,
+                (None, true) => Unknown::Fused,
+                (None, false) => Unknown::Single,
+            },
             unk: fallback.unk,
-            fuse: fallback.fuse,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The specification of a tokenizer, common to GGUF keys and `tokenizer.json`.
 
 use super::bpe::{Alphabet, Bpe, IgnoreMerges, Ranking};
-use super::fallback::Fallback;
+use super::fallback::{Fallback, Unknown};
 use super::index::Index;
 use super::kind::VocabKind;
 use super::merges::{MergeList, MergeTable};
@@ -78,17 +78,6 @@ pub(super) enum MergeOrder<'a> {
     Scores(Vec<f64>),
 }
 
-/// How characters without a token are encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unknown {
-    /// As byte tokens; without them, as one unknown token for consecutive characters.
-    Bytes,
-    /// As one unknown token for consecutive characters.
-    Fused,
-    /// As one unknown token per character.
-    Single,
-}
-
 impl TokenizerSpec<'_> {
     /// Builds the index of special tokens.
     ///
@@ -128,11 +117,9 @@ impl TokenizerSpec<'_> {
         let texts = StringTable::from_strings(self.tokens.iter().map(|t| &**t), TOKEN_BYTES_MAX)?;
         let is_text = |id: u32| self.token_types[id as usize].is_text();
         let (index, table) = Index::new(texts, is_text)?;
-        let fallback = |index: &Index, unknown: Unknown| Fallback {
-            bytes: (unknown == Unknown::Bytes)
-                .then(|| Fallback::byte_tokens(index, self.token_types.iter().copied())),
-            unk: self.unk,
-            fuse: unknown != Unknown::Single,
+        let fallback = |index: &Index, unknown: Unknown| {
+            let types = self.token_types.iter().copied();
+            Fallback::new(unknown, self.unk, index, types)
         };
         Ok(match &self.model {
             ModelSpec::Bpe {

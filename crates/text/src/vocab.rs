@@ -2,13 +2,14 @@
 
 use super::bpe::{Alphabet, IgnoreMerges};
 use super::charsmap::Charsmap;
+use super::fallback::Unknown;
 use super::json::Settings;
 use super::kind::VocabKind;
 use super::merges::MergeList;
 use super::pair::PairFormat;
 use super::pattern::Pattern;
 use super::pieces::{TOKENS_MAX, TokenType};
-use super::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
+use super::spec::{MergeOrder, ModelSpec, TokenizerSpec};
 use super::special::AddedTokenOptions;
 use super::steps::{CharsmapMatching, Normalization, PrependCondition, Split, Step};
 use super::{bert, pre, spm};

@@ -3,11 +3,12 @@
 use super::parse::{BoundedVec, JsonStr, MERGES_MAX, Merge, Vocabulary};
 use super::pipeline::{Normalizer, Pipeline, PostProcessor, PreTokenizer};
 use crate::bpe::{Alphabet, IgnoreMerges};
+use crate::fallback::Unknown;
 use crate::kind::VocabKind;
 use crate::merges::{MergeList, split_merge};
 use crate::pair::PairFormat;
 use crate::pieces::{TOKENS_MAX, TokenType};
-use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
+use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec};
 use crate::special::AddedTokenOptions;
 use crate::spm;
 use serde::Deserialize;
