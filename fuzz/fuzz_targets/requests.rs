@@ -34,6 +34,8 @@ fn server() -> &'static InProcess {
             aliases: Vec::new(),
             source: Source::BuiltIn,
             chat_template: Some("zephyr".to_string()),
+            template_variables: serde_json::Map::new(),
+            overflow: tabla::Overflow::Stop,
         }]);
         config.load = config.load.device(DeviceChoice::Cpu).threads(1).max_context(128);
         InProcess::new(&config).expect("a valid configuration")

@@ -239,6 +239,56 @@ fn damaged_files_never_panic() {
     }
 }
 
+/// Files of a forger, who computes the digest of the header: they load or are rejected, and what they compute is an
+/// error at worst.
+#[test]
+fn forged_headers_never_panic() {
+    let scratch = Folder::new("compiled-forged");
+    let compiled = scratch.0.join("model.tabla");
+    let small = options().max_context(64).chunk_tokens(4);
+    compile(
+        &golden("quant_q4_0.gguf"),
+        &compiled,
+        &[DeviceChoice::Cpu],
+        &small,
+    );
+    let bytes = std::fs::read(&compiled).expect("a file");
+    let directory = open_directory(&Source::from(&compiled)).expect("opens");
+    let head = directory.head().len();
+    let digest = directory.tensor("tabla.digest").expect("a digest").offset;
+    let digest = usize::try_from(digest).expect("a small file");
+    let mut state = 1u32;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 4) as usize % below
+    };
+    let (mut loaded, mut computed) = (0, 0);
+    for _ in 0..1500 {
+        let mut forged = bytes.clone();
+        // Values from anywhere in the header are copied, so that many of them are plausible.
+        let (at, from, count) = (next(head - 8), next(head - 8), 1 << next(4));
+        match next(3) {
+            0 => forged[at] ^= 1 << next(8),
+            1 => forged[at..at + count].fill(0xff),
+            _ => forged.copy_within(from..from + count, at),
+        }
+        let hash = blake3::hash(&forged[..head]);
+        forged[digest..digest + 32].copy_from_slice(hash.as_bytes());
+        let model = Model::builder(Source::bytes(forged))
+            .options(small.clone())
+            .load();
+        if let Ok(model) = model {
+            loaded += 1;
+            let mut s = tabla::Session::new(model);
+            computed += usize::from(s.prefill(&[1, 2, 3]).is_ok());
+        }
+    }
+    assert!(
+        loaded > 100 && computed > 50,
+        "{loaded} loaded, {computed} computed"
+    );
+}
+
 #[test]
 fn sessions_move_between_a_model_and_its_compiled_file() {
     let scratch = Folder::new("compiled-sessions");

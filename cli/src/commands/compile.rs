@@ -99,7 +99,8 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Failure> {
     ))
 }
 
-fn target(layout: Layout) -> &'static str {
+/// Returns the devices that read a layout.
+pub(crate) fn target(layout: Layout) -> &'static str {
     match layout {
         Layout::Panels => "CPUs",
         Layout::Sections => "GPUs",

@@ -2,6 +2,7 @@
 //! Reads weights only to check them.
 
 use crate::args::{ContextArg, DeviceArgs, FileArg};
+use crate::commands::compile::target;
 use crate::output::Failure;
 use crate::output::terminal;
 use clap::Args;
@@ -11,7 +12,7 @@ use tabla::Source;
 use tabla::format::{Array, Directory, TensorInfo, Value};
 use tabla::load::LoadOptions;
 use tabla::text::{ChatTemplate, ChatTemplates, TemplateTokens, Tokenizer};
-use tabla::tools::{MemoryEstimate, NotFinite};
+use tabla::tools::{CompiledHeader, MemoryEstimate, NotFinite, SectionSize};
 
 /// Maximum number of array items in JSON output.
 const ARRAY_ITEMS_MAX: usize = 16;
@@ -24,7 +25,7 @@ pub(crate) struct InspectArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Read all weights, and fail if one is NaN or infinite
+    /// Read all weights, and fail if one is NaN or infinite; of a compiled model, check the digests of all tensors
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
@@ -37,7 +38,11 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
     let options = args.device.options(args.context.tokens())?;
     let file = ModelFile::open(&source, &options)?;
-    let found = match args.check {
+    let is_compiled = file.compiled.is_some();
+    if args.check && is_compiled {
+        tabla::tools::check_digests(&file.directory)?;
+    }
+    let found = match args.check && !is_compiled {
         true => Some(tabla::tools::check_weights(&source)?),
         false => None,
     };
@@ -49,6 +54,9 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         terminal::line(&json.to_string())?;
     } else {
         file.print()?;
+        if args.check && is_compiled {
+            terminal::line("digests    all correct")?;
+        }
         if let Some(found) = &found {
             print_check(found)?;
         }
@@ -86,6 +94,7 @@ fn not_finite_json(found: &NotFinite) -> Json {
 /// The contents of a model file, without weights.
 struct ModelFile {
     directory: Directory,
+    compiled: Option<CompiledHeader>,
     tokenizer: tabla::Result<Tokenizer>,
     templates: ChatTemplates,
     /// Memory requirements, or the reason that the model is not supported.
@@ -130,6 +139,7 @@ impl ModelFile {
         let directory = tabla::tools::open_directory(source)?;
         Ok(Self {
             totals: totals(&directory.tensors),
+            compiled: CompiledHeader::read(&directory)?,
             directory,
             tokenizer: tabla::tools::load_tokenizer(source),
             templates: tabla::tools::load_chat_templates(source)?,
@@ -155,6 +165,7 @@ impl ModelFile {
         if files > 1 {
             terminal::line(&format!("{files} files"))?;
         }
+        self.print_compiled()?;
         self.print_metadata()?;
         self.print_tensors()?;
         self.print_templates()?;
@@ -162,6 +173,35 @@ impl ModelFile {
         terminal::line(&format!("tokenizer  {}", self.tokenizer_line()))?;
         terminal::line(&format!("template   {}", self.template_line()))?;
         self.print_verdict()
+    }
+
+    /// Prints the devices, the source and the parts of a compiled model.
+    fn print_compiled(&self) -> Result<(), Failure> {
+        let Some(header) = &self.compiled else {
+            return Ok(());
+        };
+        let targets: Vec<_> = header
+            .layouts
+            .iter()
+            .map(|layout| target(*layout))
+            .collect();
+        terminal::line(&format!(
+            "compiled by version {} for {}, from {} ({}, digest {})",
+            terminal::one_line(&header.build),
+            targets.join(" and "),
+            terminal::one_line(&header.source),
+            terminal::bytes(header.source_bytes),
+            &header.source_digest()[..16]
+        ))?;
+        for section in tabla::tools::section_sizes(&self.directory) {
+            let bytes = terminal::bytes(section.bytes);
+            let tensors = match section.tensors {
+                0 => String::new(),
+                count => terminal::counted(count, "tensor"),
+            };
+            terminal::line(&format!("  {:<30}  {bytes:>11}  {tensors}", section.name))?;
+        }
+        Ok(())
     }
 
     fn print_metadata(&self) -> Result<(), Failure> {
@@ -336,6 +376,19 @@ impl ModelFile {
         lines.iter().try_for_each(|line| terminal::line(line))
     }
 
+    fn compiled_json(&self, header: &CompiledHeader) -> Json {
+        let sections = tabla::tools::section_sizes(&self.directory);
+        let section = |section: SectionSize| json!({ "name": section.name, "tensors": section.tensors, "bytes": section.bytes });
+        json!({
+            "version": header.build,
+            "layouts": header.layouts.iter().map(|layout| layout.name()).collect::<Vec<_>>(),
+            "source": header.source,
+            "source_bytes": header.source_bytes,
+            "source_digest": header.source_digest(),
+            "sections": sections.into_iter().map(section).collect::<Vec<_>>(),
+        })
+    }
+
     fn json(&self) -> Json {
         let Self { directory, .. } = self;
         let metadata = directory.metadata.iter();
@@ -362,6 +415,7 @@ impl ModelFile {
             "format": format!("{:?}", directory.kind).to_lowercase(),
             "version": directory.version,
             "file_bytes": directory.file_bytes(),
+            "compiled": self.compiled.as_ref().map(|header| self.compiled_json(header)),
             "metadata": metadata,
             "tensors": tensors,
             "totals": totals,

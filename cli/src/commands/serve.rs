@@ -9,6 +9,7 @@ use crate::output::Failure;
 use crate::output::terminal;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,8 +27,9 @@ const KEY_VARIABLE: &str = "TABLA_API_KEY";
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one flag per option")]
 pub(crate) struct ServeArgs {
-    /// Model: a GGUF file, a safetensors file, a model folder or a ggml file of whisper.cpp, with an
-    /// optional name. Can be repeated; the first is the default [default: the built-in story model]
+    /// Model: a GGUF file, a compiled model, a safetensors file, a model folder or a ggml file of whisper.cpp, with
+    /// an optional name; or a folder with GGUF files and compiled models, which are all served. Can be repeated; the
+    /// first is the default [default: the built-in story model]
     #[arg(help_heading = "Models", short, long, value_name = "[NAME=]FILE")]
     model: Vec<String>,
     /// Model on the Hugging Face Hub, downloaded on first use. Can be repeated [short: -hf]
@@ -322,7 +324,10 @@ impl ServeArgs {
         let mut models = Vec::new();
         for text in &self.model {
             let (name, path) = named_path(text);
-            models.push(model(name, Source::Path(path)));
+            match models_of_folder(&path)? {
+                Some(found) => models.extend(found),
+                None => models.push(model(name, Source::Path(path))),
+            }
         }
         for repo in &self.hf_repo {
             let path = hub::locate(repo, Access::new(self.offline), terminal::note)?;
@@ -370,6 +375,42 @@ fn model(name: String, source: Source) -> ModelConfig {
         template_variables: Map::new(),
         overflow: Overflow::Stop,
     }
+}
+
+/// Returns the models in a folder that is not a model: GGUF files and compiled models, by their names without the
+/// extension. A compiled model takes the place of a GGUF file with the same name.
+fn models_of_folder(folder: &Path) -> Result<Option<Vec<ModelConfig>>, Failure> {
+    if !folder.is_dir() || tabla::tools::open_directory(&Source::from(folder)).is_ok() {
+        return Ok(None);
+    }
+    let entries = folder.read_dir().map_err(|e| {
+        let folder = terminal::one_line(&folder.to_string_lossy());
+        Failure::new(format_args!("{folder}: {e}"))
+    })?;
+    let mut found = BTreeMap::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let stem = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let is_first = !stem.contains("-of-") || stem.contains("-00001-of-");
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("tabla") => {
+                found.insert(stem, path);
+            }
+            Some("gguf") if is_first => {
+                found.entry(stem).or_insert(path);
+            }
+            _ => {}
+        }
+    }
+    let models = found
+        .into_iter()
+        .map(|(name, path)| model(name, Source::Path(path)));
+    let models: Vec<_> = models.collect();
+    // The error of an empty folder is that of a model.
+    Ok((!models.is_empty()).then_some(models))
 }
 
 /// Returns the source in a file, or the name of a built-in template.

@@ -39,7 +39,7 @@ pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result
     let (launches, specs) = launches_of(&program, target, &linked.panels)?;
     let mut operands = linked.shared(&program.tables)?;
     let layout = ArenaLayout::new(&program, &launches, target.threads, linked, &operands)?;
-    let mut arena = Arena::new(layout.bytes)?;
+    let mut arena = Arena::new(layout.bytes, layout.sparse)?;
     let mut buffers = BTreeMap::new();
     for (buffer, range) in &layout.buffers {
         if let Some(bytes) = tensor(&program, *buffer) {
@@ -139,6 +139,8 @@ type ByteRange = std::ops::Range<usize>;
 #[derive(Default)]
 pub(super) struct ArenaLayout {
     pub(super) bytes: usize,
+    /// Bytes of the KV cache, which is at the start.
+    sparse: usize,
     pub(super) buffers: BTreeMap<BufferId, ByteRange>,
     /// Scratch memory, one part per thread; used only within a command.
     scratch: Option<ByteRange>,
@@ -157,7 +159,15 @@ impl ArenaLayout {
         shared: &BTreeMap<BufferId, Operand>,
     ) -> Result<Self> {
         let mut layout = Self::default();
-        for (buffer, bytes) in sizes(program, launches, shared)? {
+        let is_cache = |id: &BufferId| matches!(id, BufferId::Keys(_) | BufferId::Values(_));
+        let sizes = sizes(program, launches, shared)?.into_iter();
+        let (caches, others): (Vec<_>, Vec<_>) = sizes.partition(|(id, _)| is_cache(id));
+        for (buffer, bytes) in caches {
+            let range = layout.take(bytes)?;
+            layout.buffers.insert(buffer, range);
+        }
+        layout.sparse = layout.bytes;
+        for (buffer, bytes) in others {
             let range = layout.take(bytes)?;
             layout.buffers.insert(buffer, range);
         }

@@ -37,8 +37,9 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Allocates `bytes` bytes.
-    pub(super) fn new(bytes: usize) -> Result<Self> {
+    /// Allocates `bytes` bytes. Those from `sparse` on are in huge pages; those before are used a part at a time, and
+    /// zeroing a huge page for each would take longer than a short prompt.
+    pub(super) fn new(bytes: usize, sparse: usize) -> Result<Self> {
         let failed = |e| {
             let message = format_args!("cannot allocate {bytes} bytes of working memory");
             Error::new(ErrorKind::Memory, message).caused_by(e)
@@ -49,7 +50,11 @@ impl Arena {
         let mut map = MmapMut::map_anon(bytes.max(1)).map_err(failed)?;
         // Huge pages are only a hint: without them kernels run more slowly.
         #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
+        let _ = map.advise_range(
+            memmap2::Advice::HugePage,
+            sparse,
+            map.len() - sparse.min(map.len()),
+        );
         let all = Operand {
             at: map.as_mut_ptr(),
             bytes: map.len(),

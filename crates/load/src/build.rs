@@ -2,6 +2,7 @@
 
 use super::catalog::Catalog;
 use super::classifier;
+use super::compiled;
 use super::hook_tensors::TableHooks;
 use super::memory::{self, Cache};
 use super::options::{GpuSpeculation, LoadOptions};
@@ -193,8 +194,11 @@ impl Build {
         Ok(tables)
     }
 
-    /// Builds all tables.
+    /// Builds all tables, or reads those of a compiled model.
     pub fn tables(&self) -> Result<Vec<Table>> {
+        if let Some(tables) = compiled::read_tables(self)? {
+            return Ok(tables);
+        }
         let mut tables = self.steps()?;
         tables.extend(self.batches()?);
         Ok(tables)

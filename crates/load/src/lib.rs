@@ -121,8 +121,9 @@ pub fn load_model(
         Ok((tuned, memory::cache(arch, &config, options, &profile)?))
     })?;
     s.run(Stage::Rope, || catalog.add_rope(&mut config, cache.context))?;
+    let catalog = Arc::new(catalog);
     let tokenizer = s.run(Stage::Tokenizer, || {
-        tokenizer::build(catalog.model(), &config)
+        Ok(tokenizer::Building::start(&catalog, &config))
     })?;
     let chat_templates = s.run(Stage::ChatTemplates, || chat::read(catalog.model()))?;
     let properties = s.run(Stage::Embedding, || properties(&catalog, &config))?;
@@ -134,7 +135,7 @@ pub fn load_model(
         let build = Build {
             arch,
             config,
-            catalog: Arc::new(catalog),
+            catalog,
             profile,
             tuned,
             cache,
@@ -167,6 +168,7 @@ pub fn load_model(
         device.link(program, build.profile.clone(), &cache)
     })?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
+    let tokenizer = s.finish(Stage::Tokenizer, || tokenizer.finish())?;
     (facts.device, facts.upload) = (executor.profile().to_string(), executor.upload());
     facts.stages = s.took;
     Ok(LinkedTables {

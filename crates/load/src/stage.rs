@@ -29,7 +29,7 @@ pub enum Stage {
     Cache,
     /// Computes the RoPE frequencies, which some models scale by the context length.
     Rope,
-    /// Reads the tokenizer and the end-of-generation tokens.
+    /// Starts to build the tokenizer, on a thread that runs until the warm-up; waiting for it then counts here.
     Tokenizer,
     /// Reads the chat templates.
     ChatTemplates,
@@ -101,6 +101,21 @@ impl<'a> Stages<'a> {
             cancel: options.cancel.clone(),
             took: Vec::with_capacity(STAGES as usize),
         }
+    }
+
+    /// Waits for the work that an earlier stage started, and adds the duration to it.
+    pub(super) fn finish<T>(
+        &mut self,
+        stage: Stage,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let start = Instant::now();
+        let out = work().context(format_args!("stage {} {}", stage as u32, stage.name()))?;
+        let entry = self.took.iter_mut().find(|(name, _)| *name == stage.name());
+        if let Some((_, took)) = entry {
+            *took += start.elapsed();
+        }
+        Ok(out)
     }
 
     pub(super) fn run<T>(&mut self, stage: Stage, work: impl FnOnce() -> Result<T>) -> Result<T> {

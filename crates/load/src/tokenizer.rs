@@ -1,5 +1,6 @@
 //! Reads the tokenizer from GGUF keys or from the files of a safetensors folder.
 
+use super::catalog::Catalog;
 use super::hf;
 use super::source::Opened;
 use super::speech_model;
@@ -7,7 +8,50 @@ use crate::arch::Config;
 use crate::error::{Context, Result, bail};
 use crate::format::{self, Directory, Metadata, Value};
 use crate::text::{Section, Tokenizer, Vocab};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// The tokenizer of a model, which a thread of its own builds.
+pub(crate) struct Building {
+    catalog: Arc<Catalog>,
+    config: Config,
+    /// `None` if no thread could be started.
+    thread: Option<JoinHandle<Result<Tokenizer>>>,
+}
+
+impl Building {
+    /// Starts to build the tokenizer.
+    pub(crate) fn start(catalog: &Arc<Catalog>, config: &Config) -> Self {
+        let (catalog, config) = (Arc::clone(catalog), config.clone());
+        let own = (Arc::clone(&catalog), config.clone());
+        let thread = std::thread::Builder::new().name("tabla-tokenizer".to_string());
+        let thread = thread.spawn(move || build(own.0.model(), &own.1));
+        Self {
+            catalog,
+            config,
+            thread: thread.ok(),
+        }
+    }
+
+    /// Returns the tokenizer.
+    pub(crate) fn finish(mut self) -> Result<Tokenizer> {
+        match self.thread.take() {
+            Some(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            None => build(self.catalog.model(), &self.config),
+        }
+    }
+}
+
+impl Drop for Building {
+    /// Waits for the thread, so that a failed load releases everything.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
 
 /// Reads the tokenizer of a model and checks its size against the embedding. A folder's tokenizer
 /// may have extra tokens, such as image tokens; prefill rejects them.

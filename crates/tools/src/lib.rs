@@ -21,7 +21,8 @@ pub use quantize::{
     quantize,
 };
 pub use tabla_load::compiled::{
-    CachedModel, CompileReport, cached_models, check_digests, compile_model,
+    CachedModel, CompileReport, Header as CompiledHeader, SectionSize, cached_models,
+    check_digests, compile_model, section_sizes,
 };
 pub use tabla_load::finite::{NotFinite, check_weights};
 pub use tabla_load::tuning::Tuning;

@@ -36,7 +36,7 @@ impl Header {
     /// # Errors
     ///
     /// `Unsupported` for another version, `Format` for a damaged header.
-    pub(crate) fn read(file: &Directory) -> Result<Option<Self>> {
+    pub fn read(file: &Directory) -> Result<Option<Self>> {
         let meta = &file.metadata;
         let Some(version) = meta.u32(keys::VERSION)? else {
             return Ok(None);
@@ -97,6 +97,11 @@ impl Header {
         })
     }
 
+    /// Returns the digest of the source in hexadecimal digits.
+    pub fn source_digest(&self) -> String {
+        blake3::Hash::from(self.digest).to_hex().to_string()
+    }
+
     /// Adds the header to a file.
     pub(super) fn write(&self, to: &mut crate::format::write::Writer<'_>) {
         let layouts: Vec<_> = self.layouts.iter().map(|layout| layout.name()).collect();
@@ -110,10 +115,7 @@ impl Header {
             .set(keys::PERMUTED, self.permuted)
             .set(keys::SOURCE, &*self.source)
             .set(keys::SOURCE_BYTES, self.source_bytes)
-            .set(
-                keys::SOURCE_DIGEST,
-                &*blake3::Hash::from(self.digest).to_hex(),
-            );
+            .set(keys::SOURCE_DIGEST, &*self.source_digest());
     }
 
     /// Checks that the model was compiled for this device and these options.
@@ -248,6 +250,49 @@ fn check_digest(file: &Directory) -> Result<()> {
             "the header does not have its digest: the compiled model is damaged"
         ),
     }
+}
+
+/// A part of a compiled model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SectionSize {
+    /// What it has.
+    pub name: &'static str,
+    /// Number of tensors.
+    pub tensors: usize,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// Returns the sizes of the parts of a compiled model; empty for other models.
+pub fn section_sizes(file: &Directory) -> Vec<SectionSize> {
+    if !is_compiled(&file.metadata) {
+        return Vec::new();
+    }
+    let mut sizes: Vec<SectionSize> = Vec::new();
+    let mut add = |name, tensors, bytes| match sizes.iter_mut().find(|size| size.name == name) {
+        Some(size) => {
+            size.tensors += tensors;
+            size.bytes += bytes;
+        }
+        None => sizes.push(SectionSize {
+            name,
+            tensors,
+            bytes,
+        }),
+    };
+    add("metadata and tables", 0, file.head().len() as u64);
+    for tensor in &file.tensors {
+        let name = match &*tensor.name {
+            DIGEST | DIGESTS => "digests",
+            name if name.starts_with("tabla.tokenizer.") => "tokenizer",
+            name if name.ends_with("#panels") => "weights in panels, for CPUs",
+            name if name.ends_with("#sections") => "weights in sections, for GPUs",
+            name if name.ends_with("#scales") || name.ends_with("#biases") => "scales and biases",
+            _ => "weights as in files",
+        };
+        add(name, 1, tensor.bytes);
+    }
+    sizes
 }
 
 /// Checks the digests of all tensors, and returns their number. Reads the whole file.

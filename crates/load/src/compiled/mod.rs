@@ -12,7 +12,7 @@ mod write;
 
 pub(crate) use cache::find;
 pub use cache::{CACHE_BYTES_MAX, CachedModel, cached_models};
-pub use header::{Header, check_digests, original_of};
+pub use header::{Header, SectionSize, check_digests, original_of, section_sizes};
 pub(crate) use stored_tables::read as read_tables;
 pub use write::{CompileReport, compile_model};
 
