@@ -12,7 +12,7 @@ use crate::format::{Metadata, open_bytes};
 use crate::load::{DeviceChoice, LoadOptions};
 use crate::model::TableId;
 use crate::op::params::{Row, State};
-use crate::op::table::{BufferId, Table};
+use crate::op::table::{BufferId, SlotInfo, Table};
 use crate::plan::builder::WeightInfo;
 use crate::source::Source;
 use std::path::{Path, PathBuf};
@@ -208,6 +208,57 @@ fn truncated_and_missing_arrays_are_rejected() {
         let error = reread(writer.finish().expect("a file")).expect_err(key);
         assert!(error.message().contains("is missing"), "{error}");
     }
+}
+
+/// Changes the step table of a model and returns the message of the error.
+fn rejected(model: &Model, change: impl FnOnce(&mut Table)) -> String {
+    let mut tables = model.tables.clone();
+    change(&mut tables[0]);
+    model
+        .check(&tables)
+        .expect_err("it does not fit")
+        .to_string()
+}
+
+/// Returns the first slot with a buffer of this kind.
+fn slot(table: &mut Table, is_kind: impl Fn(BufferId) -> bool) -> &mut SlotInfo {
+    let mut slots = table.slots.iter_mut();
+    slots.find(|slot| is_kind(slot.buffer)).expect("a slot")
+}
+
+#[test]
+fn tables_that_do_not_fit_the_model_are_rejected() {
+    let model = small();
+    let check = |words: &str, change: &dyn Fn(&mut Table)| {
+        let message = rejected(&model, change);
+        assert!(message.contains(words), "{message}");
+    };
+    let weight = |buffer| matches!(buffer, BufferId::Weight(..));
+    let last = |table: &Table| table.stages[0].end - 1;
+    check("expected the tables", &|t| t.tokens = 2);
+    check("does not exist", &|t| {
+        slot(t, weight).buffer = BufferId::Weight(999, 0);
+    });
+    check("expected the weight", &|t| slot(t, weight).rows -= 1);
+    check("no constant 7", &|t| {
+        slot(t, |b| b == BufferId::Constant(0)).buffer = BufferId::Constant(7);
+    });
+    check("expected the shape", &|t| {
+        slot(t, |b| b == BufferId::History).cols -= 1;
+    });
+    check("no KV cache", &|t| {
+        slot(t, |b| b == BufferId::Keys(0)).rows -= 64;
+    });
+    check("exceed the limit", &|t| {
+        slot(t, |b| matches!(b, BufferId::Scratch(_))).cols = 1 << 30;
+    });
+    check("ends stages, and nothing else", &|t| {
+        t.stages[0].start = t.stages[0].end;
+    });
+    check("a token of an argmax", &|t| {
+        let (body, advance) = (t.cmds[1], last(t));
+        t.cmds[advance].slots[0] = body.slots[0];
+    });
 }
 
 /// Numbers of changed files that are accepted, and of those whose tables then fail.

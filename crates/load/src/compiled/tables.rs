@@ -70,28 +70,29 @@ impl Strings {
 pub(super) fn write(to: &mut Writer<'_>, prefix: &str, tables: &[Table]) {
     let [mut kernels, mut kinds, mut strings] = [(); 3].map(|()| Strings::default());
     let mut columns = COLUMNS.map(|_| Vec::new());
-    let mut add = |column: Name, words: &[u32]| columns[column as usize].extend_from_slice(words);
+    let mut add =
+        |column: ColumnId, words: &[u32]| columns[column as usize].extend_from_slice(words);
     for table in tables {
         let counts = [table.cmds.len(), table.slots.len(), table.layers.len()];
-        add(Name::Tokens, &[table.tokens]);
-        add(Name::Counts, &counts.map(word));
-        add(Name::Head, &[word(table.head)]);
+        add(ColumnId::Tokens, &[table.tokens]);
+        add(ColumnId::Counts, &counts.map(word));
+        add(ColumnId::Head, &[word(table.head)]);
         add(
-            Name::Stages,
+            ColumnId::Stages,
             &table.stages.clone().map(|stage| word(stage.start)),
         );
         for cmd in &table.cmds {
-            add(Name::Kernel, &[kernels.add(&kernel_text(cmd))]);
-            add(Name::Grid, &cmd.grid);
+            add(ColumnId::Kernel, &[kernels.add(&kernel_text(cmd))]);
+            add(ColumnId::Grid, &cmd.grid);
             let slots = &cmd.slots.map(|slot| slot.0.into());
-            add(Name::Slots, &slots[..cmd.slots().len()]);
+            add(ColumnId::Slots, &slots[..cmd.slots().len()]);
             add(
-                Name::Params,
+                ColumnId::Params,
                 &bytemuck::pod_collect_to_vec(table.params(cmd)),
             );
             let label = table.labels.get(cmd.label as usize);
             let label = label.map_or(cmd.kernel.op.name(), String::as_str);
-            add(Name::Label, &[strings.add(label)]);
+            add(ColumnId::Label, &[strings.add(label)]);
         }
         for slot in &table.slots {
             let numbers = numbers(slot.buffer);
@@ -99,13 +100,13 @@ pub(super) fn write(to: &mut Writer<'_>, prefix: &str, tables: &[Table]) {
                 .iter()
                 .find(|(_, buffer)| buffer(numbers) == slot.buffer);
             let kind = format!("{} {}", kind.map_or(NONE, |kind| kind.0), slot.dtype.name());
-            add(Name::SlotKind, &[kinds.add(&kind)]);
-            add(Name::SlotBuffer, &numbers);
-            add(Name::SlotShape, &[slot.rows, slot.cols]);
-            add(Name::SlotName, &[strings.add(&slot.name)]);
+            add(ColumnId::SlotKind, &[kinds.add(&kind)]);
+            add(ColumnId::SlotBuffer, &numbers);
+            add(ColumnId::SlotShape, &[slot.rows, slot.cols]);
+            add(ColumnId::SlotName, &[strings.add(&slot.name)]);
         }
         for layer in &table.layers {
-            add(Name::LayerEnd, &[word(layer.cmd), layer.slot.0.into()]);
+            add(ColumnId::LayerEnd, &[word(layer.cmd), layer.slot.0.into()]);
         }
     }
     let names: Vec<_> = tables.iter().map(|table| table.name).collect();
@@ -134,7 +135,7 @@ const COLUMNS: [&str; 14] = [
 /// Index of a column in [`COLUMNS`].
 #[rustfmt::skip]
 #[derive(Clone, Copy)]
-enum Name {
+enum ColumnId {
     Tokens, Counts, Head, Stages,
     Kernel, Grid, Slots, Params, Label,
     SlotKind, SlotBuffer, SlotShape, SlotName, LayerEnd,
@@ -363,29 +364,29 @@ impl Input {
         Ok(Self(columns))
     }
 
-    fn of(&mut self, name: Name) -> &mut Column {
+    fn of(&mut self, name: ColumnId) -> &mut Column {
         &mut self.0[name as usize]
     }
 
     fn table(&mut self, id: TableId, lists: &Lists) -> Result<Table> {
-        let [cmds, slots, layers] = self.of(Name::Counts).next()?;
+        let [cmds, slots, layers] = self.of(ColumnId::Counts).next()?;
         // No more than the columns have, so that no more memory is taken.
-        let limited = |word, of: Name| {
+        let limited = |word, of: ColumnId| {
             let all = self.0[of as usize].words.len();
-            self.0[Name::Counts as usize].checked(word, all + 1)
+            self.0[ColumnId::Counts as usize].checked(word, all + 1)
         };
-        let cmds = limited(cmds, Name::Kernel)?;
-        let slots = limited(slots, Name::SlotKind)?;
-        let layers = limited(layers, Name::LayerEnd)?;
+        let cmds = limited(cmds, ColumnId::Kernel)?;
+        let slots = limited(slots, ColumnId::SlotKind)?;
+        let layers = limited(layers, ColumnId::LayerEnd)?;
         let mut table = Table {
             name: id.name(),
-            tokens: self.of(Name::Tokens).next::<1>()?[0],
+            tokens: self.of(ColumnId::Tokens).next::<1>()?[0],
             cmds: Vec::with_capacity(cmds),
             params: Vec::new(),
             slots: Vec::with_capacity(slots),
             labels: Vec::with_capacity(cmds),
             layers: Vec::with_capacity(layers),
-            head: self.of(Name::Head).index(cmds + 1)?,
+            head: self.of(ColumnId::Head).index(cmds + 1)?,
             stages: self.stages(cmds)?,
         };
         for at in 0..slots {
@@ -397,9 +398,9 @@ impl Input {
                 .context(format_args!("command {at}"))?;
         }
         for _ in 0..layers {
-            let [cmd, slot] = self.of(Name::LayerEnd).next()?;
-            let cmd = self.of(Name::LayerEnd).checked(cmd, cmds + 1)?;
-            let slot = slot_index(self.of(Name::LayerEnd), slot, slots)?;
+            let [cmd, slot] = self.of(ColumnId::LayerEnd).next()?;
+            let cmd = self.of(ColumnId::LayerEnd).checked(cmd, cmds + 1)?;
+            let slot = slot_index(self.of(ColumnId::LayerEnd), slot, slots)?;
             table.layers.push(LayerEnd { cmd, slot });
         }
         Ok(table)
@@ -407,11 +408,13 @@ impl Input {
 
     /// Returns the command ranges of the stages, each from its start to that of the next one.
     fn stages(&mut self, cmds: usize) -> Result<[Range<usize>; SamplingStage::COUNT]> {
-        let starts = self.of(Name::Stages).next::<{ SamplingStage::COUNT }>()?;
+        let starts = self
+            .of(ColumnId::Stages)
+            .next::<{ SamplingStage::COUNT }>()?;
         let mut stages = [const { 0..0 }; SamplingStage::COUNT];
         let mut end = cmds;
         for (stage, start) in stages.iter_mut().zip(starts).rev() {
-            let start = self.of(Name::Stages).checked(start, end + 1)?;
+            let start = self.of(ColumnId::Stages).checked(start, end + 1)?;
             *stage = start..end;
             end = start;
         }
@@ -419,27 +422,27 @@ impl Input {
     }
 
     fn slot(&mut self, lists: &Lists) -> Result<SlotInfo> {
-        let (buffer, dtype) = lists.kinds[self.of(Name::SlotKind).index(lists.kinds.len())?];
-        let numbers = self.of(Name::SlotBuffer).next()?;
+        let (buffer, dtype) = lists.kinds[self.of(ColumnId::SlotKind).index(lists.kinds.len())?];
+        let numbers = self.of(ColumnId::SlotBuffer).next()?;
         let buffer = buffer(numbers);
         if self::numbers(buffer) != numbers {
             bail!(
                 Format,
                 "{}: unexpected numbers {numbers:?} of {buffer:?}",
-                self.of(Name::SlotBuffer).key
+                self.of(ColumnId::SlotBuffer).key
             );
         }
-        let [rows, cols] = self.of(Name::SlotShape).next()?;
+        let [rows, cols] = self.of(ColumnId::SlotShape).next()?;
         let bytes = dtype.bytes(u64::from(rows) * u64::from(cols));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
             bail!(
                 Format,
                 "{}: [{rows}, {cols}] is no shape of {dtype}",
-                self.of(Name::SlotShape).key
+                self.of(ColumnId::SlotShape).key
             );
         }
         Ok(SlotInfo {
-            name: lists.strings[self.of(Name::SlotName).index(lists.strings.len())?].clone(),
+            name: lists.strings[self.of(ColumnId::SlotName).index(lists.strings.len())?].clone(),
             dtype,
             rows,
             cols,
@@ -449,21 +452,22 @@ impl Input {
 
     /// Reads a command; the slots of the table must have been read.
     fn command(&mut self, table: &mut Table, lists: &Lists) -> Result<()> {
-        let (kernel, place) = lists.kernels[self.of(Name::Kernel).index(lists.kernels.len())?];
+        let (kernel, place) =
+            lists.kernels[self.of(ColumnId::Kernel).index(lists.kernels.len())?];
         let mut slots = [Slot(0); SLOTS_MAX];
         let n_slots = kernel.op.operands().len().min(SLOTS_MAX);
         for slot in &mut slots[..n_slots] {
-            let [word] = self.of(Name::Slots).next()?;
-            *slot = slot_index(self.of(Name::Slots), word, table.slots.len())?;
+            let [word] = self.of(ColumnId::Slots).next()?;
+            *slot = slot_index(self.of(ColumnId::Slots), word, table.slots.len())?;
         }
         let bytes = params::bytes(kernel.op);
         let start = table.params.len().next_multiple_of(PARAMS_ALIGN);
-        let words = self.of(Name::Params).words(bytes / size_of::<u32>())?;
+        let words = self.of(ColumnId::Params).words(bytes / size_of::<u32>())?;
         table.params.resize(start, 0);
         table
             .params
             .extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        let label = self.of(Name::Label).index(lists.strings.len())?;
+        let label = self.of(ColumnId::Label).index(lists.strings.len())?;
         let small = |n: usize| {
             let failed = |_| Error::new(ErrorKind::Format, format_args!("{n} exceeds 32 bits"));
             u32::try_from(n).map_err(failed)
@@ -474,7 +478,7 @@ impl Input {
             slots,
             params: small(start)?,
             params_bytes: small(bytes)?,
-            grid: self.of(Name::Grid).next()?,
+            grid: self.of(ColumnId::Grid).next()?,
             label: small(table.labels.len())?,
             place,
         });
