@@ -7,6 +7,7 @@ use super::bpe::{Alphabet, Bpe, IgnoreMerges, Ranking};
 use super::fallback::{Fallback, Unknown};
 use super::hash::{NumberTable, Seed};
 use super::index::Index;
+use super::json::{BoundedVec, STEPS_MAX};
 use super::kind::VocabKind;
 use super::merges::MergeTable;
 use super::model::Model;
@@ -22,9 +23,6 @@ use super::wordpiece::WordPiece;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
-
-/// Maximum number of steps, as in a `tokenizer.json`.
-const STEPS_MAX: usize = 64;
 
 /// The section `settings`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -143,12 +141,12 @@ impl Tokenizer {
         let steps = get("steps")?;
         std::thread::scope(|scope| {
             // Regular expressions take longer to compile than the arrays take to check.
-            let read = || from_json::<Vec<Step>>(&steps).context("steps");
+            let read = || from_json::<BoundedVec<Step, STEPS_MAX>>(&steps).context("steps");
             let thread = std::thread::Builder::new().name("tabla-steps".to_string());
             let steps = thread.spawn_scoped(scope, read);
             let tokenizer = open(&get);
             let steps = steps.ok().and_then(|steps| steps.join().ok());
-            with_steps(tokenizer?, steps.unwrap_or_else(read)?)
+            with_steps(tokenizer?, steps.unwrap_or_else(read)?.0)
         })
     }
 }
@@ -199,9 +197,9 @@ fn open(get: &dyn Fn(&str) -> Result<Section>) -> Result<Tokenizer> {
 
 /// Adds the steps to an opened tokenizer.
 fn with_steps(mut tokenizer: Tokenizer, steps: Vec<Step>) -> Result<Tokenizer> {
-    let normalizer = steps.get(..tokenizer.normalizer_steps);
-    let Some(normalizer) = normalizer.filter(|_| steps.len() <= STEPS_MAX) else {
-        bail!(Format, "invalid number of steps {}", steps.len());
+    let Some(normalizer) = steps.get(..tokenizer.normalizer_steps) else {
+        let expected = tokenizer.normalizer_steps;
+        bail!(Format, "expected {expected} steps, got {}", steps.len());
     };
     let normalize = |text: &str| steps::normalize(normalizer, text, Position::Start);
     tokenizer.normalized_specials = tokenizer.specials.of_normalized(normalize)?;

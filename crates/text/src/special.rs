@@ -1,8 +1,9 @@
 //! Special tokens: lookup by text, and splitting of texts at them.
 
+use super::pieces::TEXT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use tabla_core::error::Result;
+use tabla_core::error::{Result, bail};
 
 /// A fragment of a text: a special token, or the text between two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,15 +84,25 @@ impl SpecialTokenIndex {
     /// `None` if there are none.
     ///
     /// # Errors
-    /// Those of `normalize`.
+    /// Those of `normalize`, `TooLarge` for texts over the limit.
     pub(super) fn of_normalized(
         &self,
         normalize: impl Fn(&str) -> Result<String>,
     ) -> Result<Option<Self>> {
         let is_normalized = |id: &u32| self.options.get(id).is_some_and(|o| o.normalized);
         let all = self.ids.iter().filter(|(_, id)| is_normalized(id));
-        let tokens = all.map(|(text, id)| Ok((*id, normalize(text)?)));
-        let mut tokens = tokens.collect::<Result<Vec<_>>>()?;
+        let (mut tokens, mut bytes) = (Vec::new(), 0);
+        for (text, id) in all {
+            let text = normalize(text)?;
+            bytes += text.len();
+            if bytes > TEXT_BYTES_MAX {
+                bail!(
+                    TooLarge,
+                    "normalized special tokens exceed the limit of {TEXT_BYTES_MAX} bytes"
+                );
+            }
+            tokens.push((*id, text));
+        }
         tokens.sort_unstable();
         let mut options = self.options.clone();
         for options in options.values_mut() {

@@ -12,5 +12,7 @@ mod tests;
 mod translate;
 
 pub(super) use file::{read, read_config};
+pub(super) use parse::BoundedVec;
+pub(super) use pipeline::STEPS_MAX;
 pub(super) use settings::Settings;
 pub use translate::{ConvertedVocab, ModelInputs};

@@ -17,7 +17,7 @@ pub(super) struct JsonStr<'a>(pub(super) Cow<'a, str>);
 
 /// A list of at most `MAX` entries.
 #[derive(Debug)]
-pub(super) struct BoundedVec<T, const MAX: usize>(pub(super) Vec<T>);
+pub(crate) struct BoundedVec<T, const MAX: usize>(pub(crate) Vec<T>);
 
 /// Tokens with ids, or tokens with scores in the order of ids.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use tabla_core::error::{Context, Result, bail};
 
 /// Maximum number of steps. Real files have at most about five.
-const STEPS_MAX: usize = 64;
+pub(crate) const STEPS_MAX: usize = 64;
 /// Maximum length of a replacement text in bytes, which limits how much a text can grow.
 const REPLACEMENT_BYTES_MAX: usize = 256;
 /// Characters that Hugging Face's `Nmt` removes, and those that it replaces with a space.
