@@ -26,14 +26,18 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns a model in memory: a GGUF file, not one of several, or a ggml file of Whisper. The bytes must not
-    /// change; they are dropped with the model.
+    /// Returns a model in memory: a GGUF file, not one of several, a compiled model, or a ggml file of Whisper. The
+    /// bytes must not change; they are dropped with the model.
     ///
     /// ```
     /// use tabla_load::source::Source;
     ///
-    /// static MODEL: &[u8] = b"GGUF"; // such as include_bytes!("model.gguf")
-    /// let source = Source::bytes(MODEL);
+    /// /// A compiled model is used in place if its address is a multiple of 64.
+    /// #[repr(C, align(64))]
+    /// struct Aligned<T: ?Sized>(T);
+    ///
+    /// static MODEL: &Aligned<[u8]> = &Aligned(*b"GGUF"); // such as *include_bytes!("model.tabla")
+    /// let source = Source::bytes(&MODEL.0);
     /// # let _ = source;
     /// ```
     pub fn bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {

@@ -77,7 +77,7 @@ pub(crate) fn read(build: &Build) -> Result<Option<Vec<Table>>> {
 fn key(build: &Build) -> String {
     let profile = &build.profile;
     let texts = [
-        tables::version(),
+        tables::version().to_string(),
         format!("{:?} {:?}", build.table_ids(), build.cache),
         format!("{:?} {:?}", build.samplers, build.config.drafting),
         format!("{:?} {} {}", profile.kind, profile.cores, profile.grid_max),

@@ -21,6 +21,7 @@ use crate::op::table::{BufferId, DispatchCmd, KernelId, LayerEnd, PARAMS_ALIGN, 
 use crate::op::table::{SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 /// Tables that a file may have. Those of hooks are compiled when they are used.
 const TABLES: [TableId; 8] = [
@@ -42,9 +43,12 @@ const NONE: &str = "-";
 
 /// Returns a digest of everything that defines the meaning of stored tables. A file with another version must not be
 /// run.
-pub(super) fn version() -> String {
-    let hash = blake3::hash(fields::definitions().as_bytes());
-    hash.to_hex()[..16].to_string()
+pub(super) fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let hash = blake3::hash(fields::definitions().as_bytes());
+        hash.to_hex()[..16].to_string()
+    });
+    &VERSION
 }
 
 /// Distinct strings, each with its index.
