@@ -232,7 +232,7 @@ fn sizes(
             (BufferId::State, _) => state_bytes(1) as u64,
             // Tensors are used in place unless f32 values are misaligned. If matrices are packed,
             // vectors are copied too: each would keep a huge page of the file resident.
-            (_, Some(b)) if b.is_empty() => continue,
+            (_, Some([])) => continue,
             (_, Some(b))
                 if slot.dtype != DType::F32
                     || Operand::of(b).is_f32_aligned() && !(packs && slot.rows == 1) =>
