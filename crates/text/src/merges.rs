@@ -91,8 +91,8 @@ impl MergeTable {
         tokens: usize,
     ) -> Result<Self> {
         let merges = Array::<[u32; 3]>::shared(merges)?;
-        let largest = merges.as_flattened().iter().max();
-        if largest.is_some_and(|id| *id as usize >= tokens) {
+        let ids = merges.as_flattened().iter().copied();
+        if ids.fold(0, u32::max) as usize >= tokens {
             bail!(Format, "a merge has an id that is not in the vocabulary");
         }
         let ranks = NumberTable::stored(seed, ranks, merges.len())?;

@@ -108,7 +108,7 @@ impl StringTable {
         let lengths = ends
             .array_windows()
             .map(|[start, end]| end.wrapping_sub(*start));
-        lengths.chain(ends.first().copied()).max().unwrap_or(0) as usize
+        lengths.fold(ends.first().copied().unwrap_or(0), u32::max) as usize
     }
 
     /// Returns the size of the table in bytes.
