@@ -60,7 +60,7 @@ const BUDGETS: &[Budget] = &[
     },
     Budget {
         what: "lines of Rust without tests",
-        most: 164_000,
+        most: 167_000,
         count: || {
             let folders = ["src", "crates", "cli/src", "shaders/src"];
             Some(

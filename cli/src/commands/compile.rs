@@ -10,6 +10,7 @@ use tabla::exec::Layout;
 use tabla::load::DeviceChoice;
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct CompileArgs {
     #[command(flatten)]
     pub(crate) file: FileArg,

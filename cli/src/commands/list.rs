@@ -20,6 +20,7 @@ const UNITS: [(&str, u64); 4] = [
 ];
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct ListArgs {
     /// List the models that --cache has compiled, those that were used last first
     #[arg(long)]

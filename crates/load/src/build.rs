@@ -2,7 +2,6 @@
 
 use super::catalog::Catalog;
 use super::classifier;
-use super::compiled;
 use super::hook_tensors::TableHooks;
 use super::memory::{self, Cache};
 use super::options::{GpuSpeculation, LoadOptions};
@@ -194,11 +193,8 @@ impl Build {
         Ok(tables)
     }
 
-    /// Builds all tables, or reads those of a compiled model.
+    /// Builds all tables.
     pub fn tables(&self) -> Result<Vec<Table>> {
-        if let Some(tables) = compiled::read_tables(self)? {
-            return Ok(tables);
-        }
         let mut tables = self.steps()?;
         tables.extend(self.batches()?);
         Ok(tables)

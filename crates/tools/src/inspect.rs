@@ -4,6 +4,7 @@ use crate::arch::Config;
 use crate::error::Result;
 use crate::format::Directory;
 use crate::load::build::Build;
+use crate::load::compiled::tables_of;
 use crate::load::options::LoadOptions;
 use crate::load::selected_device::SelectedDevice;
 use crate::load::source::{Opened, Source, detect, open};
@@ -71,7 +72,7 @@ pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
 /// As `ModelBuilder::load`, without stage names.
 pub fn compile(source: &Source, options: &LoadOptions) -> Result<Vec<Table>> {
     let build = Build::prepare(source, options, SelectedDevice::choose(options)?.profile()?)?;
-    build.tables()
+    tables_of(&build)
 }
 
 /// Estimates the memory that a model needs.
@@ -82,7 +83,7 @@ pub fn compile(source: &Source, options: &LoadOptions) -> Result<Vec<Table>> {
 pub fn estimate(source: &Source, options: &LoadOptions) -> Result<MemoryEstimate> {
     let device = SelectedDevice::choose(options)?;
     let build = Build::prepare(source, options, device.profile()?)?;
-    let tables = build.tables()?;
+    let tables = tables_of(&build)?;
     let tokenizer = tokenizer::build(build.catalog.model(), &build.config)?;
     let [memory, host] = device.memory(&build.program(tables.into()))?;
     let cache_bytes = build.cache.bytes;

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod head;
+mod layouts;
 mod resolve;
 mod rope;
 pub(crate) mod stored;
@@ -17,9 +18,9 @@ use crate::quant::Scales;
 use crate::source::Opened;
 use crate::split::fused_name;
 use crate::weight::Weight;
+use layouts::StoredWeights;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
-use stored::StoredWeights;
 
 /// Weights of a model by name and index, and constants computed while loading.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Builds the catalog of a model: its weights by name, and the hyperparameters that depend on them.
 
-use super::stored::StoredWeights;
+use super::layouts::StoredWeights;
 use super::{Catalog, EMBEDDING, EXPERT_BIASES, HEAD};
 use crate::arch::{Arch, Config, DENSE_MODULES, EAGLE3, RopePairs};
 use crate::error::{Result, bail};

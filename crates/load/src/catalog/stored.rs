@@ -1,5 +1,6 @@
 //! The catalog in a compiled model: weights as columns of metadata, and their bytes as tensors.
 
+use super::layouts::StoredWeights;
 use super::{Catalog, HEAD, resolve};
 use crate::arch::{Arch, Config};
 use crate::compiled::Header;
@@ -14,7 +15,6 @@ use crate::quant::Scales;
 use crate::source::Opened;
 use crate::speech_model;
 use crate::weight::{Data, Scaling, Weight};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Columns of the weights, an array each.
 mod columns {
@@ -55,32 +55,6 @@ impl Part {
             Self::Scales => format!("{weight}#scales"),
             Self::Biases => format!("{weight}#biases"),
         }
-    }
-}
-
-/// Tensors with the weights of a compiled model.
-#[derive(Debug, Default)]
-pub(super) struct StoredWeights {
-    layouts: BTreeMap<(u32, Layout), usize>,
-    /// Weights without their elements as in files.
-    laid_only: BTreeSet<u32>,
-}
-
-impl StoredWeights {
-    /// Returns whether the elements of a weight are only in layouts of devices.
-    pub(super) fn is_laid_only(&self, index: u32) -> bool {
-        self.laid_only.contains(&index)
-    }
-
-    /// Returns the bytes of a weight in a layout.
-    pub(super) fn in_layout<'a>(
-        &self,
-        file: &'a Directory,
-        index: u32,
-        layout: Layout,
-    ) -> Option<&'a [u8]> {
-        let tensor = self.layouts.get(&(index, layout))?;
-        Some(file.bytes(&file.tensors[*tensor]))
     }
 }
 
@@ -170,16 +144,15 @@ impl Catalog {
             let shape = [rows[i], cols[i], stacks[i]];
             let group = [groups[2 * i], groups[2 * i + 1]].map(|n| n as usize);
             let codes = codes(file, name, i, &mut stored)?;
-            let laid_only = stored.is_laid_only(index(i));
             let scales = scaling(file, name, shape, (floats[i], group)).context(*name)?;
-            weights.push(weight(
-                file,
-                name,
-                (dtypes[i], shape),
-                codes,
-                scales,
-                laid_only,
-            )?);
+            let weight = weight(name, (dtypes[i], shape), codes, scales)?;
+            let bytes = weight.codes.bytes(file).len() as u64;
+            // Devices check the sizes of their layouts.
+            let is_laid = stored.is_laid_only(index(i));
+            if !is_laid && weight.dtype.bytes(elements(shape)) != Some(bytes) {
+                bail!(Format, "weight {name}: {bytes} bytes do not fit {shape:?}");
+            }
+            weights.push(weight);
         }
         let by_name = resolve::indices(&weights, file)?;
         let tied = meta.bool(columns::TIED)?.unwrap_or(false);
@@ -227,14 +200,14 @@ fn codes(file: &Directory, name: &str, i: usize, stored: &mut StoredWeights) -> 
     let mut laid = None;
     for layout in Layout::ALL {
         if let Some(found) = tensor(Part::Laid(layout)) {
-            stored.layouts.insert((index(i), layout), found);
+            stored.add(index(i), layout, found);
             laid = Some(found);
         }
     }
     match (tensor(Part::Elements), laid) {
         (Some(elements), _) => Ok(Data::in_place(elements)),
         (None, Some(laid)) => {
-            stored.laid_only.insert(index(i));
+            stored.set_laid_only(index(i));
             Ok(Data::in_place(laid))
         }
         (None, None) => bail!(Format, "weight {name} has no tensor"),
@@ -275,22 +248,23 @@ fn scaling(
     }))
 }
 
+/// Returns the number of elements of a weight.
+fn elements([rows, cols, _]: [u32; 3]) -> u64 {
+    u64::from(rows) * u64::from(cols)
+}
+
 fn weight(
-    file: &Directory,
     name: &str,
     (dtype_name, [rows, cols, stack]): (&str, [u32; 3]),
     codes: Data,
     scales: Option<Scaling>,
-    laid_only: bool,
 ) -> Result<Weight> {
     let dtype = dtype(dtype_name)?;
-    let bytes = dtype.bytes(u64::from(rows) * u64::from(cols));
-    let fits = laid_only || bytes == Some(codes.bytes(file).len() as u64);
-    if bytes.is_none() || !fits || stack == 0 || !rows.is_multiple_of(stack) {
+    let bytes = dtype.bytes(elements([rows, cols, stack]));
+    if bytes.is_none() || stack == 0 || !rows.is_multiple_of(stack) {
         bail!(
             Format,
-            "weight {name}: {rows} rows of {cols} columns of {dtype}, {stack} stacked, do not fit its {} bytes",
-            codes.bytes(file).len()
+            "weight {name}: invalid shape: {rows} rows of {cols} columns of {dtype}, {stack} stacked"
         );
     }
     Ok(Weight {

@@ -14,6 +14,7 @@ pub(crate) use cache::find;
 pub use cache::{CACHE_BYTES_MAX, CachedModel, cached_models};
 pub use header::{Header, SectionSize, check_digests, original_of, section_sizes};
 pub(crate) use stored_tables::read as read_tables;
+pub use stored_tables::tables as tables_of;
 pub use write::{CompileReport, compile_model};
 
 /// Version of the format. Files of another version are not read.

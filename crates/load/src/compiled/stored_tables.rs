@@ -1,7 +1,7 @@
 //! The tables in a compiled model, and the key of what they were planned for.
 
 use super::check::{Expected, check};
-use super::tables;
+use super::tables as columns;
 use crate::build::Build;
 use crate::device::DeviceKind;
 use crate::error::{Context, Result, bail};
@@ -33,8 +33,17 @@ pub(super) fn write(to: &mut Writer<'_>, build: &Build, all: &[Table]) -> Result
     }
     let prefix = prefix(build);
     to.set(&format!("{prefix}.key"), &*key(build));
-    tables::write(to, prefix, all);
+    columns::write(to, prefix, all);
     Ok(())
+}
+
+/// Returns the tables of a model: those of a compiled one, or new ones.
+///
+/// # Errors
+///
+/// Those of planning, and of tables that do not fit the model.
+pub fn tables(build: &Build) -> Result<Vec<Table>> {
+    read(build)?.map_or_else(|| build.tables(), Ok)
 }
 
 /// Returns the tables of a compiled model if they were planned for this device and these options, otherwise `None`.
@@ -49,7 +58,7 @@ pub(crate) fn read(build: &Build) -> Result<Option<Vec<Table>>> {
     if metadata.str(&format!("{prefix}.key"))? != Some(&*key(build)) {
         return Ok(None);
     }
-    let tables = tables::read(metadata, prefix).context("compiled model")?;
+    let tables = columns::read(metadata, prefix).context("compiled model")?;
     let weights = (0..).zip(catalog.weights());
     let weights = weights.map(|(index, weight)| WeightInfo {
         index,
@@ -77,7 +86,7 @@ pub(crate) fn read(build: &Build) -> Result<Option<Vec<Table>>> {
 fn key(build: &Build) -> String {
     let profile = &build.profile;
     let texts = [
-        tables::version().to_string(),
+        columns::version().to_string(),
         format!("{:?} {:?}", build.table_ids(), build.cache),
         format!("{:?} {:?}", build.samplers, build.config.drafting),
         format!("{:?} {} {}", profile.kind, profile.cores, profile.grid_max),

@@ -1,0 +1,41 @@
+//! Weights of a compiled model in the layouts of devices.
+
+use crate::exec::Layout;
+use crate::format::Directory;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Tensors with the weights of a compiled model.
+#[derive(Debug, Default)]
+pub(super) struct StoredWeights {
+    layouts: BTreeMap<(u32, Layout), usize>,
+    /// Weights without their elements as in files.
+    laid_only: BTreeSet<u32>,
+}
+
+impl StoredWeights {
+    /// Adds the tensor with a weight in a layout.
+    pub(super) fn add(&mut self, index: u32, layout: Layout, tensor: usize) {
+        self.layouts.insert((index, layout), tensor);
+    }
+
+    /// Records that the elements of a weight are only in layouts of devices.
+    pub(super) fn set_laid_only(&mut self, index: u32) {
+        self.laid_only.insert(index);
+    }
+
+    /// Returns whether the elements of a weight are only in layouts of devices.
+    pub(super) fn is_laid_only(&self, index: u32) -> bool {
+        self.laid_only.contains(&index)
+    }
+
+    /// Returns the bytes of a weight in a layout.
+    pub(super) fn in_layout<'a>(
+        &self,
+        file: &'a Directory,
+        index: u32,
+        layout: Layout,
+    ) -> Option<&'a [u8]> {
+        let tensor = self.layouts.get(&(index, layout))?;
+        Some(file.bytes(&file.tensors[*tensor]))
+    }
+}
