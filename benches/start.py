@@ -72,10 +72,13 @@ def pss(process):
 
 
 def shared(model, count):
-    """Returns the total PSS in MB of processes that have computed a token."""
-    command = [TABLA, "run", "-m", model, "--device", "cpu", "-p", TEXT, "-n", "100000", "--ignore-eos", "-c", "0"]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(count)]
+    """Returns the total PSS in MB of processes that have computed a token and wait for more input."""
+    command = [TABLA, "chat", "-m", model, "--device", "cpu", "-n", "1"]
+    pipe = subprocess.PIPE
+    started = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) for _ in range(count)]
     for process in started:
+        process.stdin.write(b"river\n")
+        process.stdin.flush()
         process.stdout.read(1)
     time.sleep(1)
     total = sum(pss(process) for process in started)

@@ -43,8 +43,8 @@ pub mod internals {
     }
 }
 
-use launches::Target;
-use link::Buffers;
+use launches::{Target, launches_of};
+use link::{Buffers, CacheMemory};
 use memory::Operand;
 pub use options::LinkOptions;
 pub use peak::{Peak, peak, read};
@@ -61,6 +61,7 @@ use tabla_core::exec::{
     COPIES_MAX, COPY_BYTES_MAX, CommandTiming, Copies, Copying, Executor, Program, Span,
     check_disjoint, is_private, reject_empty,
 };
+use tabla_core::op::params::State;
 use tabla_core::op::table::{self, BufferId, Cmds};
 pub use usage::MemoryUsage;
 
@@ -71,6 +72,10 @@ const SHARE_BYTES_MIN: u64 = 8 << 20;
 
 /// Maximum number of workgroups in one dimension; the value of GPUs, so that listings agree.
 const GRID_MAX: u32 = 65_535;
+
+/// Rows of a first pass from which the KV cache is in huge pages at once. Zeroing a huge page of each layer takes longer
+/// than a short prompt; without them, decoding after thousands of tokens takes 10 % longer.
+const LONG_PROMPT_ROWS: usize = 128;
 
 /// Tokens of a prefill chunk: its activations fit the L2 cache.
 const CHUNK_TOKENS: u32 = 256;
@@ -118,8 +123,29 @@ pub fn profile(options: &LinkOptions) -> Result<Profile> {
 /// `Argument` and `Unsupported` for options that this machine does not support, `Memory` if buffers
 /// or threads cannot be allocated, `Internal` for inconsistent tables.
 pub fn link(program: Program, options: &LinkOptions) -> Result<Box<dyn Executor>> {
-    let target = target(&program, options)?;
-    let linked = link::link(program, target, &Buffers::none())?;
+    link_fitting(program, options, &|_| Ok(options.packed_bytes))
+}
+
+/// Links a program with as many packed weights as `fit` returns for the memory that it needs if all of them are
+/// packed; [`LinkOptions::packed_bytes`] is not used.
+///
+/// # Errors
+///
+/// Those of [`link`] and of `fit`.
+pub fn link_fitting(
+    program: Program,
+    options: &LinkOptions,
+    fit: &dyn Fn(MemoryUsage) -> Result<u64>,
+) -> Result<Box<dyn Executor>> {
+    let mut target = target(&program, &options.packed_bytes(u64::MAX))?;
+    let none = Buffers::none();
+    let mut launches = launches_of(&program, target, &none.panels)?;
+    let all = MemoryUsage::of(&program, target, &launches)?;
+    target.packed_bytes = fit(all)?;
+    if target.packed_bytes < all.packed {
+        launches = launches_of(&program, target, &none.panels)?;
+    }
+    let linked = link::link_launches(program, launches, target, &none)?;
     // Tables that are added may pack what remains.
     let packed_bytes = target.packed_bytes - linked.packed_bytes;
     Ok(Box::new(Cpu {
@@ -133,6 +159,7 @@ pub fn link(program: Program, options: &LinkOptions) -> Result<Box<dyn Executor>
         },
         memory: linked.memory,
         buffers: linked.buffers,
+        small_pages: Some(linked.caches),
         added: BTreeMap::new(),
         copies: Copies::default(),
         copied: vec![0; COPIES_MAX * COPY_BYTES_MAX],
@@ -148,7 +175,9 @@ pub fn link(program: Program, options: &LinkOptions) -> Result<Box<dyn Executor>
 ///
 /// The errors of [`link`].
 pub fn memory_usage(program: &Program, options: &LinkOptions) -> Result<MemoryUsage> {
-    MemoryUsage::of(program, target(program, options)?)
+    let target = target(program, options)?;
+    let launches = launches_of(program, target, &Buffers::none().panels)?;
+    MemoryUsage::of(program, target, &launches)
 }
 
 fn target(program: &Program, options: &LinkOptions) -> Result<Target> {
@@ -177,6 +206,8 @@ struct Cpu {
     memory: Buffers,
     /// Buffers that the host may read and write.
     buffers: BTreeMap<BufferId, Operand>,
+    /// The KV cache before its first pass; huge pages are used afterwards.
+    small_pages: Option<CacheMemory>,
     /// Buffers of added tables, with the index of the first table.
     added: BTreeMap<BufferId, usize>,
     copies: Copies,
@@ -214,6 +245,16 @@ fn span_of<'a>(
             Argument,
             "{buffer:?}: {len} bytes at offset {offset} exceed its {all} bytes"
         ),
+    }
+}
+
+impl Cpu {
+    /// Returns the number of active rows in the step state.
+    fn active_rows(&mut self) -> Result<usize> {
+        let span = Span::new(BufferId::State, 0, size_of::<State>());
+        let bytes = span_of(&self.buffers, &mut self.pool, span)?;
+        let state: State = bytemuck::pod_read_unaligned(bytes);
+        Ok(state.active_rows as usize)
     }
 }
 
@@ -258,6 +299,10 @@ impl Executor for Cpu {
 
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         let count = self.pool.steps(table)?.cmds();
+        let rows = match self.small_pages {
+            Some(_) => self.active_rows()?,
+            None => 0,
+        };
         let Cmds { body, stage: tail } = &cmds;
         if body.start > body.end
             || body.end > tail.start
@@ -272,7 +317,13 @@ impl Executor for Cpu {
         let timings = self.timings.get_mut(table).map(Vec::as_mut_slice);
         let timings = timings.filter(|timings| !timings.is_empty());
         let timings = self.timed_since.zip(timings);
-        self.pool.run(table, &cmds, times, timings)
+        let first = self.small_pages.take_if(|_| rows > 0);
+        if rows >= LONG_PROMPT_ROWS {
+            first.as_ref().inspect(|caches| caches.use_huge_pages());
+        }
+        let ran = self.pool.run(table, &cmds, times, timings);
+        first.inspect(CacheMemory::use_huge_pages);
+        ran
     }
 
     fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {

@@ -7,13 +7,15 @@ use super::kernel::matmul::quantized::activations;
 use super::kernel::{Join, Launch};
 use super::launches::{Target, label, launches_of, tensor, tensor_bytes, weight};
 use super::memory::{Arena, Bound, OPERANDS_MAX, Operand, ScaleOperands};
-use super::pack::{self, PackSpec, PackedWeights, Panels, unpacked};
+use super::pack::{self, PackSpec, PackSpecs, PackedWeights, Panels, unpacked};
 use super::panel::Pack;
 use super::pool::LinkedTables;
 use super::simd::Isa;
 use super::step::{Step, Steps};
 use super::work::{RunOn, Split};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 use tabla_core::exec::state::state_bytes;
@@ -32,14 +34,45 @@ pub(super) struct LinkedProgram {
     pub(super) buffers: BTreeMap<BufferId, Operand>,
     /// Bytes of the weights that were packed.
     pub(super) packed_bytes: u64,
+    /// Memory of the KV cache.
+    pub(super) caches: CacheMemory,
+}
+
+/// Memory that starts with the KV cache.
+pub(super) struct CacheMemory {
+    arena: Arc<Arena>,
+    bytes: usize,
+}
+
+impl fmt::Debug for CacheMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes)
+    }
+}
+
+impl CacheMemory {
+    /// Asks for huge pages for the KV cache.
+    pub(super) fn use_huge_pages(&self) {
+        self.arena.use_huge_pages(self.bytes);
+    }
 }
 
 /// Links every table of a program. Its tables share the memory of `linked`.
 pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result<LinkedProgram> {
-    let (launches, specs) = launches_of(&program, target, &linked.panels)?;
+    let launches = launches_of(&program, target, &linked.panels)?;
+    link_launches(program, launches, target, linked)
+}
+
+/// Links the launches of a program.
+pub(super) fn link_launches(
+    program: Program,
+    (launches, specs): (Vec<Vec<Launch>>, PackSpecs),
+    target: Target,
+    linked: &Buffers,
+) -> Result<LinkedProgram> {
     let mut operands = linked.shared(&program.tables)?;
     let layout = ArenaLayout::new(&program, &launches, target.threads, linked, &operands)?;
-    let mut arena = Arena::new(layout.bytes, layout.sparse)?;
+    let mut arena = Arena::new(layout.bytes)?;
     let mut buffers = BTreeMap::new();
     for (buffer, range) in &layout.buffers {
         if let Some(bytes) = tensor(&program, *buffer) {
@@ -74,15 +107,20 @@ pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result
     for (table, launches) in program.tables.iter().zip(launches) {
         tables.push(steps(&program, table, launches, &memory, target)?);
     }
+    let caches = CacheMemory {
+        arena: Arc::new(arena),
+        bytes: layout.caches,
+    };
     let tables = LinkedTables {
         tables,
-        _keep: Box::new((arena, packed, program)),
+        _keep: Box::new((Arc::clone(&caches.arena), packed, program)),
     };
     Ok(LinkedProgram {
         tables,
         memory,
         buffers,
         packed_bytes: specs.values().map(PackSpec::bytes).sum::<usize>() as u64,
+        caches,
     })
 }
 
@@ -140,7 +178,7 @@ type ByteRange = std::ops::Range<usize>;
 pub(super) struct ArenaLayout {
     pub(super) bytes: usize,
     /// Bytes of the KV cache, which is at the start.
-    sparse: usize,
+    caches: usize,
     pub(super) buffers: BTreeMap<BufferId, ByteRange>,
     /// Scratch memory, one part per thread; used only within a command.
     scratch: Option<ByteRange>,
@@ -166,7 +204,7 @@ impl ArenaLayout {
             let range = layout.take(bytes)?;
             layout.buffers.insert(buffer, range);
         }
-        layout.sparse = layout.bytes;
+        layout.caches = layout.bytes;
         for (buffer, bytes) in others {
             let range = layout.take(bytes)?;
             layout.buffers.insert(buffer, range);

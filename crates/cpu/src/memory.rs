@@ -37,9 +37,8 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Allocates `bytes` bytes. Those from `sparse` on are in huge pages; those before are used a part at a time, and
-    /// zeroing a huge page for each would take longer than a short prompt.
-    pub(super) fn new(bytes: usize, sparse: usize) -> Result<Self> {
+    /// Allocates `bytes` bytes.
+    pub(super) fn new(bytes: usize) -> Result<Self> {
         let failed = |e| {
             let message = format_args!("cannot allocate {bytes} bytes of working memory");
             Error::new(ErrorKind::Memory, message).caused_by(e)
@@ -48,19 +47,24 @@ impl Arena {
             bail!(Memory, "cannot allocate {bytes} bytes of working memory");
         }
         let mut map = MmapMut::map_anon(bytes.max(1)).map_err(failed)?;
-        // Huge pages are only a hint: without them kernels run more slowly.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise_range(
-            memmap2::Advice::HugePage,
-            sparse,
-            map.len() - sparse.min(map.len()),
-        );
         let all = Operand {
             at: map.as_mut_ptr(),
             bytes: map.len(),
             stride: 0,
         };
         Ok(Self { map, all })
+    }
+
+    /// Asks the system for huge pages in the first `bytes` bytes, which are read faster. The first use of each zeroes
+    /// it whole.
+    pub(super) fn use_huge_pages(&self, bytes: usize) {
+        // Only a hint: without them kernels run more slowly.
+        #[cfg(target_os = "linux")]
+        let _ = self
+            .map
+            .advise_range(memmap2::Advice::HugePage, 0, bytes.min(self.map.len()));
+        #[cfg(not(target_os = "linux"))]
+        let _ = bytes;
     }
 
     /// Bytes `range`, which must lie inside the arena.

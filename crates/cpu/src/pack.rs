@@ -116,7 +116,8 @@ impl PackedWeights {
     /// Packs weights of a program using `threads` threads.
     pub(super) fn new(program: &Program, specs: &PackSpecs, threads: usize) -> Result<Self> {
         let bytes = specs.values().map(PackSpec::bytes).sum();
-        let mut arena = Arena::new(bytes, 0)?;
+        let mut arena = Arena::new(bytes)?;
+        arena.use_huge_pages(bytes);
         let mut panels = BTreeMap::new();
         let mut first = 0;
         for (weight, spec) in specs {

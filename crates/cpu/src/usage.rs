@@ -1,8 +1,9 @@
 //! Computes the memory of a program before it is linked.
 
-use super::launches::{Target, is_stored, launches_of};
+use super::kernel::Launch;
+use super::launches::{Target, is_stored};
 use super::link::{ArenaLayout, Buffers};
-use super::pack::PackSpec;
+use super::pack::{PackSpec, PackSpecs};
 use std::collections::BTreeMap;
 use tabla_core::error::Result;
 use tabla_core::exec::{Layout, Program};
@@ -22,14 +23,19 @@ pub struct MemoryUsage {
 }
 
 impl MemoryUsage {
-    pub(super) fn of(program: &Program, target: Target) -> Result<Self> {
+    /// Returns the memory of a program that is linked with these launches.
+    pub(super) fn of(
+        program: &Program,
+        target: Target,
+        (launches, packed): &(Vec<Vec<Launch>>, PackSpecs),
+    ) -> Result<Self> {
         let none = Buffers::none();
-        let (launches, mut packed) = launches_of(program, target, &none.panels)?;
+        let mut packed = packed.clone();
         packed.retain(|weight, _| !is_stored(program, *weight));
         let shared = BTreeMap::new();
-        let layout = ArenaLayout::new(program, &launches, target.threads, &none, &shared)?;
+        let layout = ArenaLayout::new(program, launches, target.threads, &none, &shared)?;
         let mut mapped = BTreeMap::new();
-        for (table, launches) in program.tables.iter().zip(&launches) {
+        for (table, launches) in program.tables.iter().zip(launches) {
             for (cmd, launch) in table.cmds.iter().zip(launches) {
                 if matches!(cmd.kernel.op, Op::Embed | Op::EmbedAdd) {
                     continue;

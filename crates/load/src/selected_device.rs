@@ -62,8 +62,9 @@ impl CpuOptions {
 
     /// Links a program, with as many packed weights as fit.
     fn link(self, program: Program) -> Result<Box<dyn Executor>> {
-        let options = self.fitting(&program)?;
-        cpu::link(program, &options)
+        cpu::link_fitting(program, &self.link, &|all| {
+            memory::packed_bytes(self.weights, all)
+        })
     }
 
     /// Returns the memory of a program that is linked.
