@@ -73,7 +73,7 @@ def pss(process):
 
 def shared(model, count):
     """Returns the total PSS in MB of processes that have computed a token and wait for more input."""
-    command = [TABLA, "chat", "-m", model, "--device", "cpu", "-n", "1"]
+    command = [TABLA, "chat", "-m", model, "--device", "cpu", "-n", "1", "--chat-template", "chatml"]
     pipe = subprocess.PIPE
     started = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) for _ in range(count)]
     for process in started:

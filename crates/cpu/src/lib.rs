@@ -52,6 +52,7 @@ use pool::Pool;
 use simd::Isa;
 pub use simd::Level;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Instant;
 use step::Steps;
 pub use stored::{StoredPanels, reads_panels};
@@ -93,12 +94,12 @@ pub fn profile(options: &LinkOptions) -> Result<Profile> {
         u32::try_from(options.thread_count()?).expect("the number of threads is far below 2^32");
     Ok(Profile {
         kind: DeviceKind::Cpu,
-        name: name(),
+        name: NAME.clone(),
         backend: options.level_or_best()?.name().to_string(),
         driver: String::new(),
         threads,
         cores: 0,
-        cache_bytes: cache_bytes(),
+        cache_bytes: *CACHE_BYTES,
         grid_max: GRID_MAX,
         binding_bytes_max: u64::MAX,
         weight_bytes: |dtype, rows, cols| {
@@ -381,15 +382,15 @@ impl Executor for Cpu {
 }
 
 /// Processor name, if the system reports it.
-fn name() -> String {
+static NAME: LazyLock<String> = LazyLock::new(|| {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|l| l.starts_with("model name"));
     let name = line.and_then(|l| l.split_once(':')).map(|(_, n)| n.trim());
     name.unwrap_or(std::env::consts::ARCH).to_string()
-}
+});
 
 /// Size of the last-level data cache in bytes, 0 if the system does not report it.
-fn cache_bytes() -> u64 {
+static CACHE_BYTES: LazyLock<u64> = LazyLock::new(|| {
     let index = |i| format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size");
     (0..8)
         .filter_map(|i| std::fs::read_to_string(index(i)).ok())
@@ -397,4 +398,4 @@ fn cache_bytes() -> u64 {
         .map(|kib| kib * 1024)
         .max()
         .unwrap_or(0)
-}
+});
