@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tabla::device::Precision;
 use tabla::exec::cpu::Level;
+use tabla::format::write::Writer;
 use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::{EncodeOptions, SpecialTokens};
 use tabla::tools::{CompileReport, check_digests, compile_model, load_tokenizer, open_directory};
@@ -162,12 +163,16 @@ fn foreign_and_damaged_files_are_rejected() {
         "compiled for fast precision, not exact",
     );
     rejects(
+        options().i2s_layout(tabla::quant::i2_s::Layout::Blocks64),
+        "layout of I2_S tensors is set when",
+    );
+    rejects(
         options().level(Some(Level::Scalar)),
         "instruction set is scalar",
     );
     rejects(
         options().lora(vec![("adapter".into(), 1.0)]),
-        "adapters are merged when",
+        "merged adapters are set when",
     );
     // The original next to it takes over.
     scratch.write("quant_q4_0.gguf", &std::fs::read(&path).expect("a file"));
@@ -311,6 +316,129 @@ fn sessions_move_between_a_model_and_its_compiled_file() {
     assert_eq!(next(&mut other), next(&mut s));
 }
 
+/// The weights of the original are not those of a model with merged adapters.
+#[test]
+fn changed_weights_have_no_fallback() {
+    let scratch = Folder::new("compiled-merged");
+    let (path, compiled) = (scratch.0.join("story.gguf"), scratch.0.join("model.tabla"));
+    std::fs::copy(golden("../../models/story.gguf"), &path).expect("a copy");
+    let adapters = vec![(golden("lora/story"), 1.0)];
+    let merged = options().lora(adapters);
+    compile(&path, &compiled, &[DeviceChoice::Cpu], &merged);
+    let expected = results(&path, &merged);
+    assert_eq!(results(&compiled, &options()), expected);
+    assert_ne!(results(&path, &options()), expected);
+    let load = |options: LoadOptions| Model::builder(&compiled).options(options).load();
+    let error = load(options().level(Some(Level::Scalar))).expect_err("no such weights");
+    assert!(error.message().contains("scalar"), "{error}");
+    // With the adapters, the original has them.
+    assert_eq!(results(&compiled, &merged), expected);
+}
+
+#[test]
+fn a_layout_is_stored_once() {
+    let scratch = Folder::new("compiled-twice");
+    let (one, two) = (scratch.0.join("one.tabla"), scratch.0.join("two.tabla"));
+    let path = golden("quant_q4_0.gguf");
+    compile(&path, &one, &[DeviceChoice::Cpu], &options());
+    let report = compile(
+        &path,
+        &two,
+        &[DeviceChoice::Cpu, DeviceChoice::Cpu],
+        &options(),
+    );
+    assert_eq!(report.layouts.len(), 1);
+    assert_eq!(results(&two, &options()), results(&one, &options()));
+}
+
+#[test]
+fn models_in_memory_may_be_at_any_address() {
+    let scratch = Folder::new("compiled-memory");
+    let compiled = scratch.0.join("model.tabla");
+    let path = golden("quant_q8_0.gguf");
+    compile(&path, &compiled, &[DeviceChoice::Cpu], &options());
+    let bytes = std::fs::read(&compiled).expect("a file");
+    let row = |source: Source| {
+        let model = Model::builder(source).options(options()).load();
+        let mut s = tabla::Session::new(model.expect("loads"));
+        s.prefill(&[1, 5, 9]).expect("the tokens fit");
+        let mut row = vec![0.0; s.facts().vocab as usize];
+        s.logits(&mut row).expect("logits");
+        row
+    };
+    let expected = row(Source::from(&path));
+    for shift in [0, 1, 4] {
+        struct Shifted(Vec<u8>, usize);
+        impl AsRef<[u8]> for Shifted {
+            fn as_ref(&self) -> &[u8] {
+                &self.0[self.1..]
+            }
+        }
+        let shifted = Shifted([&vec![0; shift][..], &bytes].concat(), shift);
+        assert_eq!(row(Source::bytes(shifted)), expected, "{shift}");
+    }
+}
+
+/// A weight that is only in a layout, with more elements than its bytes: no memory is taken for it.
+#[test]
+fn forged_shapes_take_no_memory() {
+    let scratch = Folder::new("compiled-shapes");
+    let compiled = scratch.0.join("model.tabla");
+    let path = golden("arch/embedding_gemma/model.gguf");
+    compile(&path, &compiled, &[DeviceChoice::Cpu], &options());
+    let directory = open_directory(&Source::from(&compiled)).expect("opens");
+    let metadata = &directory.metadata;
+    let names = metadata
+        .strs("tabla.weights.names")
+        .expect("a list")
+        .expect("names");
+    let weight = names
+        .iter()
+        .position(|name| *name == "dense_2.weight")
+        .expect("a Dense module");
+    let mut rows = metadata
+        .u32s("tabla.weights.rows")
+        .expect("a list")
+        .expect("rows");
+    rows[weight] = 0xffff_fff0;
+    let mut writer = Writer::new();
+    writer.alignment(64).list("tabla.weights.rows", &rows);
+    let after = "dense_after_pooling";
+    let arch = metadata
+        .str("general.architecture")
+        .expect("a text")
+        .expect("a name");
+    writer.set(&format!("{arch}.{after}"), true);
+    for (key, value) in metadata.iter() {
+        if !["general.alignment", "tabla.weights.rows"].contains(&key) && !key.ends_with(after) {
+            writer.copy(key, value);
+        }
+    }
+    for tensor in &directory.tensors {
+        let name = match &*tensor.name {
+            "dense_2.weight" => "dense_2.weight#panels",
+            name => name,
+        };
+        writer.tensor(
+            name,
+            tensor.dtype,
+            &tensor.dims,
+            directory.bytes(tensor).to_vec(),
+        );
+    }
+    let mut forged = writer.finish().expect("a file");
+    let file = tabla::format::open_bytes("forged", forged.clone()).expect("opens");
+    let digest = file.tensor("tabla.digest").expect("a digest").offset;
+    let digest = usize::try_from(digest).expect("a small file");
+    let hash = blake3::hash(file.head());
+    forged[digest..digest + 32].copy_from_slice(hash.as_bytes());
+    let error = Model::builder(Source::bytes(forged))
+        .options(options())
+        .load();
+    let error = error.expect_err("more elements than bytes");
+    assert!(error.message().contains("do not fit"), "{error}");
+}
+
 #[test]
 fn cache_compiles_a_model_once() {
     let scratch = Folder::new("compiled-cache");
@@ -357,9 +485,72 @@ fn cache_compiles_a_model_once() {
         .filter(|p| p.extension().is_some_and(|e| e != "tabla" && e != "used"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// A changed file of the same size and time, a damaged compiled model, a device that reads no panels, and a folder that
+/// cannot be written: the results are those of the model.
+#[test]
+fn cache_never_changes_results() {
+    let scratch = Folder::new("compiled-cache-changed");
+    let (path, cache) = (scratch.0.join("small.gguf"), scratch.0.join("cache"));
+    let cached = options().compiled_cache_path(Some(cache.clone()));
+    std::fs::copy(golden("quant_q4_0.gguf"), &path).expect("a copy");
+    results(&path, &cached);
+    let metadata = path.metadata().expect("a file");
+    let mut bytes = std::fs::read(&path).expect("a file");
+    let last = bytes.len() - 8;
+    bytes[last] ^= 0x3f;
+    std::fs::write(&path, &bytes).expect("a file");
+    let file = std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .expect("a file");
+    file.set_modified(metadata.modified().expect("a time"))
+        .expect("a time");
+    assert_eq!(path.metadata().expect("a file").len(), metadata.len());
+    assert_eq!(results(&path, &cached), results(&path, &options()));
+    let models = tabla::tools::cached_models(&cache).expect("a folder");
+    let newest = &models[0].path;
+    let compiled = std::fs::read(newest).expect("a file");
+    for damaged in [&compiled[..compiled.len() / 2], &[]] {
+        std::fs::write(newest, damaged).expect("a file");
+        assert_eq!(results(&path, &cached), results(&path, &options()));
+    }
+    let scalar = cached.clone().level(Some(Level::Scalar));
+    assert_eq!(
+        results(&path, &scalar),
+        results(&path, &options().level(Some(Level::Scalar)))
+    );
     // A folder that cannot be written is a warning.
     let file = scratch.0.join("file");
     std::fs::write(&file, b"").expect("a file");
     let broken = options().compiled_cache_path(Some(file.join("cache")));
     assert_eq!(results(&path, &broken), results(&path, &options()));
+}
+
+/// Files of one version of the format have one layout. If this test fails because the layout of panels was changed on
+/// purpose, increase `compiled::VERSION` and replace the digest.
+#[test]
+fn panels_of_this_version_do_not_change() {
+    let scratch = Folder::new("compiled-layout");
+    let mut hasher = blake3::Hasher::new();
+    for name in [
+        "quant_q4_0",
+        "quant_q8_0",
+        "arch/bitnet_tq/model",
+        "arch/gpt_oss/model",
+    ] {
+        let compiled = scratch.0.join("model.tabla");
+        let path = golden(&format!("{name}.gguf"));
+        compile(&path, &compiled, &[DeviceChoice::Cpu], &options());
+        let directory = open_directory(&Source::from(&compiled)).expect("opens");
+        let tensors = directory.tensors.iter();
+        for tensor in tensors.filter(|tensor| tensor.name.ends_with("#panels")) {
+            hasher.update(directory.bytes(tensor));
+        }
+    }
+    assert_eq!(
+        &*hasher.finalize().to_hex(),
+        "7e29ee130a7c81dd6c01620fa46e55de0d079f53abf6146ceb3ff776a67a96bd"
+    );
 }

@@ -6,8 +6,8 @@ use crate::output::{Failure, terminal};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::PathBuf;
-use tabla::exec::Layout;
-use tabla::load::DeviceChoice;
+use tabla::load::{DeviceChoice, DraftingHead};
+use tabla::tools::compiled_target;
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -24,6 +24,9 @@ pub(crate) struct CompileArgs {
     /// Number of sequences that the tables compute at the same time [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) sequences: Option<u32>,
+    /// With the head of the model for multi-token prediction (MTP), which drafts tokens
+    #[arg(long)]
+    pub(crate) mtp: bool,
     /// Overwrite an existing output file
     #[arg(long)]
     pub(crate) force: bool,
@@ -67,8 +70,11 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Failure> {
         .device
         .options(args.context.tokens())?
         .sequences(args.sequences.unwrap_or(0));
+    let options = match args.mtp {
+        true => options.drafting_head(DraftingHead::Mtp),
+        false => options,
+    };
     let mut devices: Vec<_> = args.target.iter().map(|target| target.device()).collect();
-    devices.dedup();
     if devices.is_empty() {
         devices.push(options.device);
     }
@@ -86,24 +92,13 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Failure> {
         });
         return terminal::line(&report.to_string());
     }
-    let targets: Vec<_> = report
-        .layouts
-        .iter()
-        .map(|layout| target(*layout))
-        .collect();
+    let targets = report.layouts.iter().map(|l| compiled_target(*l));
+    let targets: Vec<_> = targets.collect();
     terminal::line(&format!(
-        "{}: {} -> {} ({ratio:.2} x), for {}",
+        "{}: {} -> {} ({ratio:.2} x), for {}s",
         terminal::one_line(&args.output.to_string_lossy()),
         terminal::bytes(report.source_bytes),
         terminal::bytes(report.bytes),
-        targets.join(" and ")
+        targets.join("s and ")
     ))
-}
-
-/// Returns the devices that read a layout.
-pub(crate) fn target(layout: Layout) -> &'static str {
-    match layout {
-        Layout::Panels => "CPUs",
-        Layout::Sections => "GPUs",
-    }
 }

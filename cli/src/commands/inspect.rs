@@ -2,7 +2,6 @@
 //! Reads weights only to check them.
 
 use crate::args::{ContextArg, DeviceArgs, FileArg};
-use crate::commands::compile::target;
 use crate::output::Failure;
 use crate::output::terminal;
 use clap::Args;
@@ -12,7 +11,7 @@ use tabla::Source;
 use tabla::format::{Array, Directory, TensorInfo, Value};
 use tabla::load::LoadOptions;
 use tabla::text::{ChatTemplate, ChatTemplates, TemplateTokens, Tokenizer};
-use tabla::tools::{CompiledHeader, MemoryEstimate, NotFinite, SectionSize};
+use tabla::tools::{CompiledHeader, MemoryEstimate, NotFinite, SectionSize, compiled_target};
 
 /// Maximum number of array items in JSON output.
 const ARRAY_ITEMS_MAX: usize = 16;
@@ -183,16 +182,25 @@ impl ModelFile {
         let targets: Vec<_> = header
             .layouts
             .iter()
-            .map(|layout| target(*layout))
+            .map(|layout| compiled_target(*layout))
             .collect();
         terminal::line(&format!(
-            "compiled by version {} for {}, from {} ({}, digest {})",
+            "compiled by version {} for {}s, from {} ({}, digest {})",
             terminal::one_line(&header.build),
-            targets.join(" and "),
+            targets.join("s and "),
             terminal::one_line(&header.source),
             terminal::bytes(header.source_bytes),
             &header.source_digest()[..16]
         ))?;
+        let changes = [
+            ("precision", &header.precision),
+            ("drafting head", &header.drafting_head),
+            ("lm_head", &header.lm_head_type),
+            ("merged adapters", &header.merged),
+        ];
+        for (what, value) in changes.into_iter().filter(|(_, value)| !value.is_empty()) {
+            terminal::line(&format!("  {what}: {}", terminal::one_line(value)))?;
+        }
         for section in tabla::tools::section_sizes(&self.directory) {
             let bytes = terminal::bytes(section.bytes);
             let tensors = match section.tensors {
@@ -382,6 +390,10 @@ impl ModelFile {
         json!({
             "version": header.build,
             "layouts": header.layouts.iter().map(|layout| layout.name()).collect::<Vec<_>>(),
+            "precision": header.precision,
+            "drafting_head": header.drafting_head,
+            "lm_head_type": header.lm_head_type,
+            "merged_adapters": header.merged,
             "source": header.source,
             "source_bytes": header.source_bytes,
             "source_digest": header.source_digest(),

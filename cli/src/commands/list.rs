@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tabla::Source;
-use tabla::exec::Layout;
 use tabla::load::LoadOptions;
-use tabla::tools::CachedModel;
+use tabla::tools::{CachedModel, compiled_target};
 
 /// Units of an age in seconds, in descending order.
 const UNITS: [(&str, u64); 4] = [
@@ -89,10 +88,7 @@ fn list_compiled(args: &ListArgs) -> Result<(), Failure> {
 fn described(model: &CachedModel) -> (String, String) {
     match &model.header {
         Some(header) => {
-            let layouts = header.layouts.iter().map(|layout| match layout {
-                Layout::Panels => "CPU",
-                Layout::Sections => "GPU",
-            });
+            let layouts = header.layouts.iter().map(|l| compiled_target(*l));
             (
                 terminal::one_line(&header.source),
                 layouts.collect::<Vec<_>>().join(", "),

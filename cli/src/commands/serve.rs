@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tabla::embed::Pooling;
+use tabla::load::LoadOptions;
 use tabla::text::BUILTIN_TEMPLATES;
 use tabla::{Overflow, Source};
 use tabla_server::{
@@ -405,9 +406,17 @@ fn models_of_folder(folder: &Path) -> Result<Option<Vec<ModelConfig>>, Failure> 
             _ => {}
         }
     }
-    let models = found
+    let sources = found
         .into_iter()
-        .map(|(name, path)| model(name, Source::Path(path)));
+        .map(|(name, path)| (name, Source::Path(path)));
+    // Adapters and damaged files would stop the server.
+    let (served, skipped): (Vec<_>, Vec<_>) = sources
+        .partition(|(_, source)| tabla::tools::estimate(source, &LoadOptions::default()).is_ok());
+    for (name, _) in skipped {
+        let name = terminal::one_line(&name);
+        terminal::note(&format!("warning: {name} is no model that can be served"));
+    }
+    let models = served.into_iter().map(|(name, source)| model(name, source));
     let models: Vec<_> = models.collect();
     // The error of an empty folder is that of a model.
     Ok((!models.is_empty()).then_some(models))

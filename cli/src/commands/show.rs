@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tabla::Source;
 use tabla::format::{Directory, Value};
+use tabla::load::LoadOptions;
 
 #[derive(Args, Debug)]
 pub(crate) struct ShowArgs {
@@ -29,7 +30,18 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
         true => "yes",
         false => "no",
     };
-    let elements: u64 = directory.tensors.iter().map(|t| t.elements()).sum();
+    // The tensors of a compiled model are bytes in layouts of devices.
+    let compiled = directory.metadata.u64("tabla.weights.parameters")?;
+    let elements = directory.tensors.iter().map(|t| t.elements()).sum();
+    let elements: u64 = compiled.unwrap_or(elements);
+    let quantization = match compiled {
+        Some(_) => {
+            let source = Source::Path(path.clone());
+            let estimate = tabla::tools::estimate(&source, &LoadOptions::default());
+            estimate.map_or("none".to_string(), |estimate| estimate.dtype.to_uppercase())
+        }
+        None => quantization(&path, &directory),
+    };
     let text = |key: &str| text(&directory, key);
     let architecture = text("general.architecture");
     let context = architecture
@@ -39,7 +51,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
         ("name", text("general.name").filter(|name| !name.is_empty())),
         ("architecture", architecture),
         ("parameters", Some(terminal::count(elements))),
-        ("quantization", Some(quantization(&path, &directory))),
+        ("quantization", Some(quantization)),
         ("context", context.map(|tokens| format!("{tokens} tokens"))),
         ("chat template", Some(template.to_string())),
         ("license", text("general.license")),

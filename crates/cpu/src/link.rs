@@ -70,6 +70,9 @@ pub(super) fn link_launches(
     target: Target,
     linked: &Buffers,
 ) -> Result<LinkedProgram> {
+    // The sizes in a compiled model are checked before memory is taken.
+    let specs = unpacked(specs, &linked.panels);
+    let stored = pack::stored(&*program.tensors, &specs)?;
     let mut operands = linked.shared(&program.tables)?;
     let layout = ArenaLayout::new(&program, &launches, target.threads, linked, &operands)?;
     let mut arena = Arena::new(layout.bytes)?;
@@ -85,8 +88,6 @@ pub(super) fn link_launches(
         }
         operands.insert(*buffer, arena.operand(range.clone()));
     }
-    let specs = unpacked(specs, &linked.panels);
-    let stored = pack::stored(&*program.tensors, &specs)?;
     let specs = unpacked(specs, &stored);
     let packed = PackedWeights::new(&program, &specs, target.threads)?;
     let mut panels = linked.panels.clone();

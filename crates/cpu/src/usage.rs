@@ -16,7 +16,8 @@ use tabla_core::op::table::BufferId;
 pub struct MemoryUsage {
     /// Packed weights.
     pub packed: u64,
-    /// Weights that are read in place, with their scales, also in panels of a compiled model, except embeddings: a token reads one row of them.
+    /// Weights that are read in place, with their scales, also in panels of a compiled model; except embeddings, of
+    /// which a token reads one row.
     pub mapped: u64,
     /// All other buffers: KV cache, activations, and vectors that are copied.
     pub buffers: u64,

@@ -4,6 +4,7 @@ use super::catalog::Catalog;
 use super::hf::RANK;
 use crate::arch::{CLASSIFIER, Config, DENSE_MODULES};
 use crate::error::{Error, Result, bail};
+use crate::exec::Tensors;
 use crate::format::Metadata;
 use crate::model::{Classifier, DenseModule, Embedding, Pooling};
 use crate::plan::builder::Weights;
@@ -100,6 +101,7 @@ fn dense(catalog: &Catalog, config: &Config, poolings: usize) -> Result<Vec<Dens
             break;
         };
         let bias = tensor("bias").map(|bias| decoded(catalog, bias.index));
+        let bias = bias.transpose()?;
         let rows = weight.rows as usize;
         let bias = bias.unwrap_or_else(|| vec![0.0; rows]);
         if weight.cols as usize != width || bias.len() != rows {
@@ -119,7 +121,7 @@ fn dense(catalog: &Catalog, config: &Config, poolings: usize) -> Result<Vec<Dens
             Some(other) => bail!(Unsupported, "{key}: unsupported function {other:?}"),
         };
         modules.push(DenseModule {
-            weights: decoded(catalog, weight.index),
+            weights: decoded(catalog, weight.index)?,
             bias,
             tanh,
         });
@@ -128,16 +130,22 @@ fn dense(catalog: &Catalog, config: &Config, poolings: usize) -> Result<Vec<Dens
     Ok(modules)
 }
 
-/// Decodes a weight.
-fn decoded(catalog: &Catalog, index: u32) -> Vec<f32> {
-    let (file, mut weights) = (catalog.file(), catalog.weights());
-    let weight = weights
-        .nth(index as usize)
-        .expect("an index of the catalog");
+/// Decodes a weight, whose size is that of its bytes.
+///
+/// # Errors
+///
+/// `Format` if a compiled model has it only in the layout of a device.
+fn decoded(catalog: &Catalog, index: u32) -> Result<Vec<f32>> {
+    let bytes = catalog.weight(index);
+    let mut weights = catalog.weights();
+    let weight = weights.nth(index as usize);
+    let Some(weight) = weight.filter(|weight| !bytes.is_empty() || weight.rows == 0) else {
+        bail!(Format, "weight {index} is not stored as in files");
+    };
     let (rows, cols) = (weight.rows as usize, weight.cols as usize);
     let matrix = Matrix {
-        bytes: weight.codes.bytes(file),
-        scales: weight.scales(file),
+        bytes,
+        scales: catalog.scales(index),
         rows,
         cols,
     };
@@ -145,5 +153,5 @@ fn decoded(catalog: &Catalog, index: u32) -> Vec<f32> {
     for (row, out) in all.chunks_exact_mut(cols.max(1)).enumerate() {
         quant::decode_row_of(weight.dtype, &matrix, row, out);
     }
-    all
+    Ok(all)
 }

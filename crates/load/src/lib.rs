@@ -102,13 +102,17 @@ pub fn load_model(
     let mut s = Stages::new(options, report);
     let device = s.run(Stage::Device, || SelectedDevice::choose(options))?;
     let (device, mut profile) = s.run(Stage::Profile, || device.checked())?;
-    let (source, options, kind) = s.run(Stage::Format, || {
-        let (source, options) = compiled::find(source, options, profile.kind)?;
-        let kind = detect(&source)?;
-        Ok((source, options, kind))
+    let (cached, kind) = s.run(Stage::Format, || {
+        Ok((
+            compiled::open_cached(source, options, &profile)?,
+            detect(source)?,
+        ))
     })?;
-    let (source, options) = (&source, &options);
-    let model = s.run(Stage::Weights, || open_for(source, kind, options, &profile))?;
+    let (model, options) = s.run(Stage::Weights, || match cached {
+        Some(cached) => Ok(cached),
+        None => Ok((open_for(source, kind, options, &profile)?, options.clone())),
+    })?;
+    let options = &options;
     let config = s.run(Stage::Config, || Config::read(&model.file.metadata))?;
     let arch = s.run(Stage::Architecture, || arch::find(&config.architecture))?;
     let config = s.run(Stage::Validation, || config.validate(arch))?;

@@ -1,6 +1,7 @@
 //! Opens the files of a model after detecting their format.
 
-use super::compiled::{self, Header};
+use super::compiled::Header;
+use super::digest;
 use super::hf;
 use super::options::LoadOptions;
 use super::speech_names;
@@ -124,7 +125,10 @@ impl Opened {
     /// `Unsupported` for a compiled model.
     pub fn uncompiled(self) -> Result<Self> {
         match &self.compiled {
-            Some(header) => header.reject().context(self.file.name()).map(|()| self),
+            Some(header) => header
+                .reject_as_source()
+                .context(self.file.name())
+                .map(|()| self),
             None => Ok(self),
         }
     }
@@ -224,7 +228,7 @@ pub fn open_for(
     });
     match (&opened, source) {
         (Err(error), Source::Path(path)) if kind == format::Kind::Gguf => {
-            let Some(original) = compiled::original_of(path) else {
+            let Some(original) = original_of(path, options) else {
                 return opened;
             };
             tracing::warn!("{error}; loading {} instead", original.display());
@@ -233,4 +237,24 @@ pub fn open_for(
         }
         _ => opened,
     }
+}
+
+/// Returns the path of the model that the compiled model at `path` was made from, if it is in the same folder, has the
+/// same digest, and its weights with these options are those of the compiled model.
+fn original_of(path: &Path, options: &LoadOptions) -> Option<PathBuf> {
+    let file = format::open(path).ok()?;
+    let header = Header::of_any_build(&file.metadata).ok()?;
+    // A name without folders, because a compiled model may be from a stranger.
+    let name = &*header.source;
+    let is_plain = Path::new(name).file_name()? == name && !name.contains(['/', '\\']);
+    if !is_plain || !header.has_weights_of(options) {
+        return None;
+    }
+    let original = path.with_file_name(name);
+    let source = Source::Path(original.clone());
+    let found = open(&source, detect(&source).ok()?)
+        .ok()?
+        .uncompiled()
+        .ok()?;
+    (digest::of(&found.file).ok()? == header.digest).then_some(original)
 }

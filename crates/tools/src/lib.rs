@@ -22,7 +22,7 @@ pub use quantize::{
 };
 pub use tabla_load::compiled::{
     CachedModel, CompileReport, Header as CompiledHeader, SectionSize, cached_models,
-    check_digests, compile_model, section_sizes,
+    check_digests, compile_model, section_sizes, target as compiled_target,
 };
 pub use tabla_load::finite::{NotFinite, check_weights};
 pub use tabla_load::tuning::Tuning;

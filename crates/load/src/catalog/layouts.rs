@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct StoredWeights {
     layouts: BTreeMap<(u32, Layout), usize>,
     /// Weights without their elements as in files.
-    laid_only: BTreeSet<u32>,
+    in_layouts_only: BTreeSet<u32>,
 }
 
 impl StoredWeights {
@@ -19,13 +19,13 @@ impl StoredWeights {
     }
 
     /// Records that the elements of a weight are only in layouts of devices.
-    pub(super) fn set_laid_only(&mut self, index: u32) {
-        self.laid_only.insert(index);
+    pub(super) fn set_in_layouts_only(&mut self, index: u32) {
+        self.in_layouts_only.insert(index);
     }
 
     /// Returns whether the elements of a weight are only in layouts of devices.
-    pub(super) fn is_laid_only(&self, index: u32) -> bool {
-        self.laid_only.contains(&index)
+    pub(super) fn is_in_layouts_only(&self, index: u32) -> bool {
+        self.in_layouts_only.contains(&index)
     }
 
     /// Returns the bytes of a weight in a layout.

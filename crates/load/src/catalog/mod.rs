@@ -191,7 +191,7 @@ impl Weights for Catalog {
 
 impl Tensors for Catalog {
     fn weight(&self, index: u32) -> &[u8] {
-        if self.stored.is_laid_only(index) {
+        if self.stored.is_in_layouts_only(index) {
             return &[];
         }
         self.weights[index as usize].codes.bytes(self.file())

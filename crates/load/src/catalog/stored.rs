@@ -39,7 +39,7 @@ pub(crate) enum Part {
     /// Elements as in files.
     Elements,
     /// Elements in the layout of a device.
-    Laid(Layout),
+    InLayout(Layout),
     /// Scales.
     Scales,
     /// Biases.
@@ -51,7 +51,7 @@ impl Part {
     pub(crate) fn tensor(self, weight: &str) -> String {
         match self {
             Self::Elements => weight.to_string(),
-            Self::Laid(layout) => format!("{weight}#{}", layout.name()),
+            Self::InLayout(layout) => format!("{weight}#{}", layout.name()),
             Self::Scales => format!("{weight}#scales"),
             Self::Biases => format!("{weight}#biases"),
         }
@@ -147,9 +147,12 @@ impl Catalog {
             let scales = scaling(file, name, shape, (floats[i], group)).context(*name)?;
             let weight = weight(name, (dtypes[i], shape), codes, scales)?;
             let bytes = weight.codes.bytes(file).len() as u64;
-            // Devices check the sizes of their layouts.
-            let is_laid = stored.is_laid_only(index(i));
-            if !is_laid && weight.dtype.bytes(elements(shape)) != Some(bytes) {
+            // Devices check the exact sizes of their layouts, in which a byte has at most eight elements.
+            let fits = match stored.is_in_layouts_only(index(i)) {
+                true => elements(shape) / 8 <= bytes,
+                false => weight.dtype.bytes(elements(shape)) == Some(bytes),
+            };
+            if !fits {
                 bail!(Format, "weight {name}: {bytes} bytes do not fit {shape:?}");
             }
             weights.push(weight);
@@ -197,18 +200,18 @@ fn column<T>(key: &str, values: Option<Vec<T>>, count: Option<usize>) -> Result<
 /// Returns the elements of a weight, or its bytes in a layout if there is nothing else.
 fn codes(file: &Directory, name: &str, i: usize, stored: &mut StoredWeights) -> Result<Data> {
     let tensor = |part: Part| file.index(&part.tensor(name));
-    let mut laid = None;
+    let mut in_layout = None;
     for layout in Layout::ALL {
-        if let Some(found) = tensor(Part::Laid(layout)) {
+        if let Some(found) = tensor(Part::InLayout(layout)) {
             stored.add(index(i), layout, found);
-            laid = Some(found);
+            in_layout = Some(found);
         }
     }
-    match (tensor(Part::Elements), laid) {
+    match (tensor(Part::Elements), in_layout) {
         (Some(elements), _) => Ok(Data::in_place(elements)),
-        (None, Some(laid)) => {
-            stored.set_laid_only(index(i));
-            Ok(Data::in_place(laid))
+        (None, Some(found)) => {
+            stored.set_in_layouts_only(index(i));
+            Ok(Data::in_place(found))
         }
         (None, None) => bail!(Format, "weight {name} has no tensor"),
     }

@@ -3,15 +3,17 @@
 use super::write::compile_model;
 use super::{Header, VERSION, build};
 use crate::cancel::Cancel;
-use crate::device::DeviceKind;
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::{DeviceChoice, DraftingHead, LoadOptions};
-use crate::source::Source;
+use crate::device::{DeviceKind, Profile};
+use crate::error::{Error, ErrorKind, Result, bail};
+use crate::exec::Layout;
+use crate::format::{Kind, detect};
+use crate::options::{DeviceChoice, LoadOptions};
+use crate::source::{Opened, Source, open_for};
 use blake3::Hasher;
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, TryLockError};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Maximum size of a cache in bytes. The models that were used the longest time ago are deleted first.
 pub const CACHE_BYTES_MAX: u64 = 32 << 30;
@@ -36,36 +38,60 @@ pub struct CachedModel {
     pub header: Option<Header>,
 }
 
-/// Returns the compiled model of a source and the options to load it with: those that are already in its weights are
-/// removed. A model that cannot be compiled or written is loaded from its own files, with a warning.
+/// Opens the compiled model of a source, and returns the options to load it with: without those that are already in its
+/// weights. `None` without a cache, and with a warning for a model that cannot be compiled, written or opened.
 ///
 /// # Errors
 ///
 /// `Cancelled`.
-pub(crate) fn find(
+pub(crate) fn open_cached(
     source: &Source,
     options: &LoadOptions,
-    kind: DeviceKind,
-) -> Result<(Source, LoadOptions)> {
-    let unchanged = || Ok((source.clone(), options.clone()));
+    profile: &Profile,
+) -> Result<Option<(Opened, LoadOptions)>> {
     let (Some(folder), Source::Path(path)) = (&options.compiled_cache_path, source) else {
-        return unchanged();
+        return Ok(None);
     };
-    if matches!(options.drafting_head, DraftingHead::Eagle3(_)) || is_compiled(path) {
-        return unchanged();
+    if is_compiled(path) {
+        return Ok(None);
     }
-    match compiled(path, folder, options, kind) {
-        Ok(compiled) => {
-            let mut options = options.clone();
-            options.lora.clear();
-            Ok((Source::Path(compiled), options))
-        }
+    let mut merged = options.clone();
+    merged.lora.clear();
+    let opened = fits(options, &merged, profile).and_then(|()| {
+        let compiled = compiled(path, folder, options, profile.kind)?;
+        let open = || {
+            open_for(
+                &Source::Path(compiled.clone()),
+                Kind::Gguf,
+                &merged,
+                profile,
+            )
+        };
+        open().or_else(|error| {
+            // Damaged, or deleted by another process.
+            tracing::warn!("{error}; compiling {} again", path.display());
+            let _ = std::fs::remove_file(&compiled);
+            self::compiled(path, folder, options, profile.kind)?;
+            open()
+        })
+    });
+    match opened {
+        Ok(opened) => Ok(Some((opened, merged))),
         Err(error) if error.kind() == ErrorKind::Cancelled => Err(error),
         Err(error) => {
             tracing::warn!("{}: not compiled: {error}", path.display());
-            unchanged()
+            Ok(None)
         }
     }
+}
+
+/// Checks that the device reads what would be compiled for it.
+fn fits(options: &LoadOptions, merged: &LoadOptions, profile: &Profile) -> Result<()> {
+    let layout = match profile.kind {
+        DeviceKind::Cpu => Layout::Panels,
+        DeviceKind::Gpu => Layout::Sections,
+    };
+    Header::of(options, &[layout])?.check(merged, profile)
 }
 
 /// Lists the models of a cache, those that were used last first.
@@ -99,9 +125,13 @@ pub fn cached_models(folder: &Path) -> Result<Vec<CachedModel>> {
     Ok(models)
 }
 
-/// Returns whether a file is a compiled model, by its key.
+/// Returns whether a file is a compiled model.
 fn is_compiled(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == EXTENSION)
+    let is_gguf = path.is_file() && detect(path).is_ok_and(|kind| kind == Kind::Gguf);
+    // Of the usual extension, only files that are no models are opened twice.
+    path.extension().is_none_or(|e| e != "gguf")
+        && is_gguf
+        && crate::format::open(path).is_ok_and(|file| Header::of_any_build(&file.metadata).is_ok())
 }
 
 /// Returns the path of the compiled model, which is written if needed.
@@ -120,20 +150,43 @@ fn compiled(
     let compiled = folder.join(format!("{stem}-{key}.{EXTENSION}"));
     if !compiled.is_file() {
         std::fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
-        let lock = compiled.with_extension(LOCK);
-        let file = File::create(&lock).map_err(|e| failed(&lock, e))?;
-        // Another process may be compiling the same model. The system unlocks the file when a process ends.
-        file.lock().map_err(|e| failed(&lock, e))?;
+        let lock = Lock::new(compiled.with_extension(LOCK), options)?;
+        // Another process may have compiled it.
         if !compiled.is_file() {
             write(path, &compiled, options, kind)?;
             evict(folder, &compiled)?;
         }
-        let _ = std::fs::remove_file(&lock);
+        drop(lock);
     }
     let used = compiled.with_extension(USED);
     // Without its time of use, a model is only deleted earlier.
     let _ = std::fs::write(used, []);
     Ok(compiled)
+}
+
+/// A locked file, which is deleted at the end. The system unlocks it when a process ends.
+struct Lock(PathBuf, File);
+
+impl Lock {
+    /// Waits for other processes, until loading is cancelled.
+    fn new(path: PathBuf, options: &LoadOptions) -> Result<Self> {
+        let file = File::create(&path).map_err(|e| failed(&path, e))?;
+        while let Err(TryLockError::WouldBlock) = file.try_lock() {
+            if options.cancel.as_ref().is_some_and(Cancel::take_pending) {
+                bail!(Cancelled, "loading was stopped");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Self(path, file))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that waits for the deleted file compiles the model again at worst.
+        let _ = std::fs::remove_file(&self.0);
+        let _ = self.1.unlock();
+    }
 }
 
 fn write(path: &Path, compiled: &Path, options: &LoadOptions, kind: DeviceKind) -> Result<()> {
@@ -204,44 +257,65 @@ fn key(path: &Path, options: &LoadOptions, kind: DeviceKind) -> Result<String> {
     Ok(hasher.finalize().to_hex()[..16].to_string())
 }
 
-/// Returns the files that a model at `path` may consist of: those of its folder, or of the folder that it is. A single
-/// GGUF file is alone.
+/// Returns the files that a model at `path` may consist of: all of a folder and of the folders in it, the parts of a
+/// set, or a file and the tokenizer next to it.
 fn stamped(path: &Path) -> Result<Vec<PathBuf>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let folder = match path.is_dir() {
-        true => path,
-        false if name.ends_with(".gguf") && !name.contains("-of-") => {
-            return Ok(vec![path.to_path_buf()]);
+    let parent = path.parent().unwrap_or(path);
+    let set = name.find("-of-").and_then(|at| name[..at].rfind('-'));
+    let mut files = match (path.is_dir(), set) {
+        (true, _) => {
+            let (folders, mut files): (Vec<_>, Vec<_>) =
+                entries(path)?.into_iter().partition(|path| path.is_dir());
+            for folder in folders {
+                files.extend(entries(&folder)?);
+            }
+            files
         }
-        false => path.parent().unwrap_or(path),
+        (false, Some(end)) => {
+            let mut files = entries(parent)?;
+            let prefix = &name[..end];
+            files.retain(|file| {
+                file.file_name()
+                    .is_some_and(|n| n.to_string_lossy().starts_with(prefix))
+            });
+            files
+        }
+        (false, None) => {
+            let tokenizer = Some(parent.join("tokenizer.json")).filter(|file| file.is_file());
+            let mut files = vec![path.to_path_buf()];
+            files.extend(tokenizer);
+            files
+        }
     };
-    let entries = folder.read_dir().map_err(|e| failed(folder, e))?;
-    let mut files = Vec::new();
-    for entry in entries.flatten() {
-        let path = entry.path();
-        match path.is_dir() {
-            // Modules of sentence-transformers.
-            true => files.extend(
-                path.read_dir()
-                    .into_iter()
-                    .flatten()
-                    .flatten()
-                    .map(|e| e.path()),
-            ),
-            false => files.push(path),
-        }
-    }
     files.sort();
     Ok(files)
 }
 
-/// Returns what changes if a file is written: size and time.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = folder.read_dir().map_err(|e| failed(folder, e))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+/// Returns what changes if a file is written or replaced: its size and times, and on Unix its number.
 fn stamp(metadata: &Metadata) -> String {
     let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     let since = modified
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    format!("{} {}", metadata.len(), since.as_nanos())
+    let stamp = format!("{} {}", metadata.len(), since.as_nanos());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let (changed, nanos) = (metadata.ctime(), metadata.ctime_nsec());
+        format!(
+            "{stamp} {changed}.{nanos} {} {}",
+            metadata.dev(),
+            metadata.ino()
+        )
+    }
+    #[cfg(not(unix))]
+    stamp
 }
 
 fn failed(path: &Path, cause: std::io::Error) -> Error {

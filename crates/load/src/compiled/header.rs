@@ -6,7 +6,7 @@ use crate::error::{Result, bail};
 use crate::exec::{Layout, cpu};
 use crate::format::{Directory, Metadata};
 use crate::options::{DraftingHead, LoadOptions};
-use std::path::{Path, PathBuf};
+use crate::quant::i2_s::Layout as I2sLayout;
 
 /// Properties of a compiled model.
 #[derive(Clone, Debug)]
@@ -22,12 +22,16 @@ pub struct Header {
     /// Digest of that model.
     pub(crate) digest: [u8; DIGEST_BYTES],
     /// Digest of the adapters that are merged into the weights; empty without any.
-    pub(crate) merged: String,
+    pub merged: String,
     /// Whether queries and keys may be stored in the order of GGUF files.
     pub(crate) permuted: bool,
-    precision: String,
-    drafting: String,
-    lm_head: String,
+    /// Precision that the weights are for: `fast` or `exact`.
+    pub precision: String,
+    /// Drafting head that it has; empty without one.
+    pub drafting_head: String,
+    /// Type that the output projection was requantized to; empty if it was not.
+    pub lm_head_type: String,
+    i2s_layout: String,
 }
 
 impl Header {
@@ -47,22 +51,27 @@ impl Header {
                 "a compiled model of format {version}, expected {VERSION}: compile it again"
             );
         }
-        let text = |key: &str| required(meta.str(key)?.map(str::to_string), key);
-        let build_of_file = text(keys::BUILD)?;
-        if build_of_file != build() {
+        let header = Self::of_any_build(meta)?;
+        if header.build != build() {
             bail!(
                 Unsupported,
-                "a compiled model of version {build_of_file}, this is version {}: compile it again",
+                "a compiled model of version {}, this is version {}: compile it again",
+                header.build,
                 build()
             );
         }
         check_digest(file)?;
+        Ok(Some(header))
+    }
+
+    /// Reads the header of a compiled model, also of another version.
+    pub(crate) fn of_any_build(meta: &Metadata) -> Result<Self> {
+        let text = |key: &str| required(meta.str(key)?.map(str::to_string), key);
         let names = required(meta.strs(keys::LAYOUTS)?, keys::LAYOUTS)?;
         let layouts = Layout::ALL.into_iter();
-        let digest = required(meta.str(keys::SOURCE_DIGEST)?, keys::SOURCE_DIGEST)?;
-        let digest = blake3::Hash::from_hex(digest).ok();
-        Ok(Some(Self {
-            build: build_of_file,
+        let digest = blake3::Hash::from_hex(text(keys::SOURCE_DIGEST)?).ok();
+        Ok(Self {
+            build: text(keys::BUILD)?,
             layouts: layouts.filter(|l| names.contains(&l.name())).collect(),
             source: text(keys::SOURCE)?,
             source_bytes: required(meta.u64(keys::SOURCE_BYTES)?, keys::SOURCE_BYTES)?,
@@ -70,9 +79,10 @@ impl Header {
             merged: text(keys::MERGED)?,
             permuted: required(meta.bool(keys::PERMUTED)?, keys::PERMUTED)?,
             precision: text(keys::PRECISION)?,
-            drafting: text(keys::DRAFTING)?,
-            lm_head: text(keys::LM_HEAD)?,
-        }))
+            drafting_head: text(keys::DRAFTING)?,
+            lm_head_type: text(keys::LM_HEAD)?,
+            i2s_layout: text(keys::I2S_LAYOUT)?,
+        })
     }
 
     /// Returns the header of a model that is compiled with these options.
@@ -92,8 +102,9 @@ impl Header {
             merged: String::new(),
             permuted: false,
             precision: precision(options.precision).to_string(),
-            drafting: drafting.to_string(),
-            lm_head: lm_head(options),
+            drafting_head: drafting.to_string(),
+            lm_head_type: lm_head(options),
+            i2s_layout: i2s(options),
         })
     }
 
@@ -109,8 +120,9 @@ impl Header {
             .set(keys::BUILD, &*self.build)
             .list(keys::LAYOUTS, &layouts)
             .set(keys::PRECISION, &*self.precision)
-            .set(keys::DRAFTING, &*self.drafting)
-            .set(keys::LM_HEAD, &*self.lm_head)
+            .set(keys::DRAFTING, &*self.drafting_head)
+            .set(keys::LM_HEAD, &*self.lm_head_type)
+            .set(keys::I2S_LAYOUT, &*self.i2s_layout)
             .set(keys::MERGED, &*self.merged)
             .set(keys::PERMUTED, self.permuted)
             .set(keys::SOURCE, &*self.source)
@@ -132,17 +144,19 @@ impl Header {
             Some(level) => level,
             None => cpu::Level::best()?,
         };
-        let own = (
-            precision(options.precision),
-            drafting(&options.drafting_head),
-        );
+        let own_precision = precision(options.precision);
         if !self.layouts.contains(&layout) {
-            let targets: Vec<_> = self.layouts.iter().map(|layout| target(*layout)).collect();
+            let targets: Vec<_> = self.layouts.iter().map(|l| target(*l)).collect();
             bail!(
                 Unsupported,
-                "the model was compiled for {}, and the device is a {}",
-                targets.join(" and "),
+                "the model was compiled for {}s, and the device is a {}",
+                targets.join("s and "),
                 target(layout)
+            );
+        } else if profile.host_experts.is_some() && !self.layouts.contains(&Layout::Panels) {
+            bail!(
+                Unsupported,
+                "the model was compiled for GPUs alone: experts on the CPU need the targets cpu,gpu"
             );
         } else if profile.kind == DeviceKind::Cpu && !cpu::reads_panels(level)? {
             bail!(
@@ -150,60 +164,61 @@ impl Header {
                 "the model was compiled for CPUs with vectors, and the instruction set is {}",
                 level.name()
             );
-        } else if own.0 != self.precision {
+        } else if own_precision != self.precision {
             bail!(
                 Unsupported,
-                "the model was compiled for {} precision, not {}",
-                self.precision,
-                own.0
+                "the model was compiled for {} precision, not {own_precision}",
+                self.precision
             );
-        } else if own.1 != Some(&*self.drafting) {
+        } else if drafting(&options.drafting_head) != Some(&*self.drafting_head) {
             bail!(
                 Unsupported,
-                "the model was compiled with another drafting head: {:?}",
-                self.drafting
-            );
-        } else if !options.lora.is_empty() {
-            bail!(
-                Unsupported,
-                "adapters are merged when a model is compiled, not when it is loaded"
-            );
-        } else if options.lm_head_type.is_some() && lm_head(options) != self.lm_head {
-            bail!(
-                Unsupported,
-                "the type of lm_head is set when a model is compiled, not when it is loaded"
+                "the model was compiled with the drafting head {:?}: compile it with the one that is used",
+                self.drafting_head
             );
         }
-        Ok(())
+        self.check_weights(options)
     }
 
-    /// Rejects a command that reads the weights as in the original files.
-    pub(crate) fn reject(&self) -> Result<()> {
+    /// Checks the options that change weights.
+    fn check_weights(&self, options: &LoadOptions) -> Result<()> {
+        let what = if !options.lora.is_empty() {
+            "merged adapters are"
+        } else if options.lm_head_type.is_some() && lm_head(options) != self.lm_head_type {
+            "the type of lm_head is"
+        } else if options.i2s_layout != I2sLayout::default() && i2s(options) != self.i2s_layout {
+            "the layout of I2_S tensors is"
+        } else {
+            return Ok(());
+        };
         bail!(
             Unsupported,
-            "a compiled model, whose weights are in layouts of devices: use {:?}, from which it was compiled",
-            self.source
+            "{what} set when a model is compiled, not when it is loaded"
+        )
+    }
+
+    /// Returns whether these options change the weights of the source as those of the model were changed.
+    pub(crate) fn has_weights_of(&self, options: &LoadOptions) -> bool {
+        self.merged.is_empty() == options.lora.is_empty()
+            && self.lm_head_type == lm_head(options)
+            && self.i2s_layout == i2s(options)
+    }
+
+    /// Rejects the model as a source of weights as in files.
+    pub(crate) fn reject_as_source(&self) -> Result<()> {
+        let source = match &*self.source {
+            "" => "the model",
+            name => name,
+        };
+        bail!(
+            Unsupported,
+            "a compiled model, whose weights are in layouts of devices: use {source}, from which it was compiled"
         )
     }
 }
 
-/// Returns the path of the model that the compiled model at `path` was made from, if it is in the same folder and has
-/// the same size.
-pub fn original_of(path: &Path) -> Option<PathBuf> {
-    let file = crate::format::open(path).ok()?;
-    let name = file.metadata.str(keys::SOURCE).ok()??;
-    let bytes = file.metadata.u64(keys::SOURCE_BYTES).ok()??;
-    // A name without folders, because a compiled model may be from a stranger.
-    let is_plain = Path::new(name).file_name()? == name && !name.contains(['/', '\\']);
-    let original = path.with_file_name(name);
-    if !is_plain || original.canonicalize().ok()? == path.canonicalize().ok()? {
-        return None;
-    }
-    let found = crate::format::open(&original).ok()?;
-    (found.file_bytes() == bytes && !is_compiled(&found.metadata)).then_some(original)
-}
-
-fn target(layout: Layout) -> &'static str {
+/// Returns the kind of device that reads a layout.
+pub fn target(layout: Layout) -> &'static str {
     match layout {
         Layout::Panels => "CPU",
         Layout::Sections => "GPU",
@@ -220,6 +235,10 @@ fn precision(precision: Precision) -> &'static str {
 fn lm_head(options: &LoadOptions) -> String {
     let dtype = options.lm_head_type;
     dtype.map_or(String::new(), |dtype| dtype.name().to_string())
+}
+
+fn i2s(options: &LoadOptions) -> String {
+    format!("{:?}", options.i2s_layout)
 }
 
 fn drafting(head: &DraftingHead) -> Option<&'static str> {

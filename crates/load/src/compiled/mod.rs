@@ -10,9 +10,9 @@ mod table_tests;
 mod tables;
 mod write;
 
-pub(crate) use cache::find;
+pub(crate) use cache::open_cached;
 pub use cache::{CACHE_BYTES_MAX, CachedModel, cached_models};
-pub use header::{Header, SectionSize, check_digests, original_of, section_sizes};
+pub use header::{Header, SectionSize, check_digests, section_sizes, target};
 pub(crate) use stored_tables::read as read_tables;
 pub use stored_tables::tables as tables_of;
 pub use write::{CompileReport, compile_model};
@@ -29,6 +29,7 @@ mod keys {
     pub(super) const DRAFTING: &str = "tabla.compiled.drafting_head";
     pub(super) const MERGED: &str = "tabla.compiled.merged_adapters";
     pub(super) const LM_HEAD: &str = "tabla.compiled.lm_head_type";
+    pub(super) const I2S_LAYOUT: &str = "tabla.compiled.i2s_layout";
     pub(super) const PERMUTED: &str = "tabla.compiled.permuted_heads";
     pub(super) const SOURCE: &str = "tabla.compiled.source.name";
     pub(super) const SOURCE_BYTES: &str = "tabla.compiled.source.bytes";

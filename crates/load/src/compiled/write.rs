@@ -19,7 +19,7 @@ use crate::source::Source;
 use crate::text::ChatTemplates;
 use crate::weight::Weight;
 use crate::{chat, speech_model, tokenizer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use tabla_format::TensorType;
@@ -46,7 +46,7 @@ struct Tensor<'a> {
 enum Data<'a> {
     Bytes(std::borrow::Cow<'a, [u8]>),
     /// A weight in a layout.
-    Laid(u32, Layout),
+    InLayout(u32, Layout),
 }
 
 /// The program that is compiled for one kind of device.
@@ -59,8 +59,8 @@ struct Target {
 /// The weights of a program that are stored in the layout of its device.
 enum Weights {
     Panels(cpu::StoredPanels),
-    /// A slot of each weight, and whether the CPU also reads it.
-    Sections(BTreeMap<u32, (SlotInfo, Place)>),
+    /// A slot of each weight that the GPU reads, and the places that read it.
+    Sections(BTreeMap<u32, (SlotInfo, BTreeSet<Place>)>),
 }
 
 /// Compiles a model to a file with the weights in the layouts of `devices`, CPU and GPU. The file is replaced only when
@@ -77,10 +77,17 @@ pub fn compile_model(
     options: &LoadOptions,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<CompileReport> {
-    let targets = devices
-        .iter()
-        .map(|device| target(source, *device, options));
-    let targets = targets.collect::<Result<Vec<_>>>()?;
+    let mut targets: Vec<Target> = Vec::new();
+    for device in devices {
+        let target = target(source, *device, options)?;
+        // Several devices may have the same layout.
+        if targets
+            .iter()
+            .all(|other| other.layout() != target.layout())
+        {
+            targets.push(target);
+        }
+    }
     let Some(first) = targets.first() else {
         bail!(Argument, "no device to compile for");
     };
@@ -124,7 +131,7 @@ fn target(source: &Source, device: DeviceChoice, options: &LoadOptions) -> Resul
     let profile = SelectedDevice::choose(&options)?.profile()?;
     let build = Build::prepare(source, &options, profile)?;
     if let Some(header) = &build.catalog.model().compiled {
-        header.reject()?;
+        header.reject_as_source()?;
     }
     let program = build.program(build.tables()?.into());
     let weights = match build.profile.kind {
@@ -139,7 +146,7 @@ fn target(source: &Source, device: DeviceChoice, options: &LoadOptions) -> Resul
 }
 
 /// Returns the weights that a GPU reads, except those that are the same in files.
-fn sections(tables: &[Table]) -> BTreeMap<u32, (SlotInfo, Place)> {
+fn sections(tables: &[Table]) -> BTreeMap<u32, (SlotInfo, BTreeSet<Place>)> {
     let mut weights = BTreeMap::new();
     let cmds = tables
         .iter()
@@ -149,11 +156,13 @@ fn sections(tables: &[Table]) -> BTreeMap<u32, (SlotInfo, Place)> {
             if let BufferId::Weight(index, _) = slot.buffer
                 && slot.dtype != DType::F32
             {
-                let (_, place) = weights.entry(index).or_insert((slot.clone(), cmd.place));
-                *place = (*place).max(cmd.place);
+                let weight = weights.entry(index);
+                let (_, places) = weight.or_insert((slot.clone(), BTreeSet::new()));
+                places.insert(cmd.place);
             }
         }
     }
+    weights.retain(|_, (_, places)| places.contains(&Place::Device));
     weights
 }
 
@@ -183,13 +192,13 @@ impl Target {
             }
             Weights::Sections(slots) => {
                 let slot = slots.get(&index);
-                slot.is_some_and(|(_, place)| *place == Place::Device)
+                slot.is_some_and(|(_, places)| places.len() == 1)
             }
         }
     }
 
     /// Passes the bytes of a weight in the layout to `write`.
-    fn lay(&self, index: u32, write: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+    fn convert(&self, index: u32, write: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
         match &self.weights {
             Weights::Panels(panels) => panels.pack(&self.program, index, write),
             #[cfg(feature = "gpu")]
@@ -252,21 +261,21 @@ fn tensors<'a>(build: &'a Build, targets: &[Target]) -> Result<Vec<Tensor<'a>>> 
         all.push(Tensor::bytes(tokenizer::section_tensor(name), bytes));
     }
     for (index, weight) in (0..).zip(catalog.weights()) {
-        let laid = targets.iter().filter_map(|target| {
+        let stored = targets.iter().filter_map(|target| {
             let bytes = target.bytes_of(index, weight)?;
             Some((target.layout(), bytes))
         });
-        let laid: Vec<_> = laid.collect();
-        for (layout, bytes) in &laid {
+        let stored: Vec<_> = stored.collect();
+        for (layout, bytes) in &stored {
             all.push(Tensor {
-                name: Part::Laid(*layout).tensor(&weight.name),
+                name: Part::InLayout(*layout).tensor(&weight.name),
                 dtype: DType::I8.into(),
                 dims: vec![*bytes],
-                data: Data::Laid(index, *layout),
+                data: Data::InLayout(index, *layout),
             });
         }
         let used = targets.iter().all(|target| target.reads_layout_only(index));
-        if laid.is_empty() || !used {
+        if stored.is_empty() || !used {
             all.push(elements(weight, catalog.weight(index)));
         }
         if let Some(scales) = catalog.scales(index) {
@@ -330,12 +339,12 @@ fn write_tensors(
         let mut put = |bytes: &[u8]| write_one(&mut body, bytes, &mut digests);
         match &tensor.data {
             Data::Bytes(bytes) => put(bytes)?,
-            Data::Laid(index, layout) => {
+            Data::InLayout(index, layout) => {
                 let target = targets.iter().find(|target| target.layout() == *layout);
                 let Some(target) = target else {
                     bail!(Internal, "no target has the layout {layout:?}");
                 };
-                target.lay(*index, put)?;
+                target.convert(*index, put)?;
             }
         }
         done += tensor.size();
@@ -360,7 +369,7 @@ impl Tensor<'_> {
     fn size(&self) -> u64 {
         match &self.data {
             Data::Bytes(bytes) => bytes.len() as u64,
-            Data::Laid(..) => self.dims.first().copied().unwrap_or(0),
+            Data::InLayout(..) => self.dims.first().copied().unwrap_or(0),
         }
     }
 }
