@@ -14,7 +14,7 @@ static void layout(void) {
     if (sizeof(void *) != 8) {
         return;
     }
-    CHECK(sizeof(TablaLoadOptions) == 144);
+    CHECK(sizeof(TablaLoadOptions) == 152);
     CHECK(offsetof(TablaLoadOptions, shader_path) == 24);
     CHECK(offsetof(TablaLoadOptions, progress) == 32);
     CHECK(offsetof(TablaLoadOptions, lm_head_type) == 48);
@@ -22,6 +22,7 @@ static void layout(void) {
     CHECK(offsetof(TablaLoadOptions, prefix_bytes) == 72);
     CHECK(offsetof(TablaLoadOptions, pipeline_cache_path) == 96);
     CHECK(offsetof(TablaLoadOptions, gpu_baseline) == 120);
+    CHECK(offsetof(TablaLoadOptions, compiled_cache_path) == 144);
     CHECK(sizeof(TablaGenerateOptions) == 224);
     CHECK(offsetof(TablaGenerateOptions, seed) == 32);
     CHECK(offsetof(TablaGenerateOptions, min_tokens) == 56);

@@ -15,7 +15,12 @@ use tabla::tools::{CompileReport, check_digests, compile_model, load_tokenizer, 
 use tabla::{ErrorKind, Model, Source};
 
 /// Compiles a model for these devices.
-fn compile(from: &Path, to: &Path, on: &[DeviceChoice], options: &LoadOptions) -> CompileReport {
+pub(crate) fn compile(
+    from: &Path,
+    to: &Path,
+    on: &[DeviceChoice],
+    options: &LoadOptions,
+) -> CompileReport {
     let source = Source::from(from);
     let compiled = compile_model(&source, to, on, options, &mut |_, _| {
         ControlFlow::Continue(())

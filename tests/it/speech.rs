@@ -4,6 +4,7 @@ use crate::common::{
     argmax, convert, devices, devices_for, exhaustive, export, fast_devices, golden, speech_model,
     testdata,
 };
+use crate::compiled::compile;
 use crate::npy::Npy;
 use crate::speech_model::{CONTEXT, SHAPES, Shape, numbers};
 use crate::temp_folder::Folder;
@@ -174,7 +175,7 @@ fn speech_has_the_text_and_times_of_the_reference() {
     }
 }
 
-/// A model of two layers that has learnt one recording, from its quantized file and as GGUF, on every
+/// A model of two layers that has learnt one recording, from its quantized file, as GGUF and compiled, on every
 /// device.
 #[test]
 fn memorized_speech_is_transcribed() {
@@ -195,6 +196,9 @@ fn memorized_speech_is_transcribed() {
         .map(|(device, options)| (device, options, &model))
         .collect();
     runs.push(("the CPU, from GGUF".to_string(), cpu(), &gguf));
+    let compiled = folder.0.join("memo.tabla");
+    compile(&model, &compiled, &[DeviceChoice::Cpu], &cpu());
+    runs.push(("the CPU, compiled".to_string(), cpu(), &compiled));
     for (device, options, path) in runs {
         let found = transcribe(&load(path, &options), &samples, &greedy(), samples.len());
         assert_eq!(texts(&found), [(0.0, 11.0, text)], "{device}");
