@@ -34,7 +34,7 @@ fn server() -> &'static InProcess {
             aliases: Vec::new(),
             source: Source::BuiltIn,
             chat_template: Some("zephyr".to_string()),
-            template_variables: serde_json::Map::new(),
+            template_variables: Default::default(),
             overflow: tabla::Overflow::Stop,
         }]);
         config.load = config.load.device(DeviceChoice::Cpu).threads(1).max_context(128);
