@@ -99,7 +99,7 @@ class Card(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
             archive(folder, 60)
-            done, results = run(folder, "--limit", "9", "kernels", "big")
+            done, results = run(folder, "--limit", "20", "kernels", "big")
             self.assertEqual(done.returncode, 1)
             self.assertEqual(results["kernels"], RECORDS)
             self.assertIn("| kernels: incomplete: gpu: the time of the step is over |", done.stdout)
