@@ -6,6 +6,8 @@ mod bench;
 mod chat;
 #[path = "cli/classify.rs"]
 mod classify;
+#[path = "cli/compile.rs"]
+mod compile;
 #[path = "cli/damaged_model.rs"]
 mod damaged_model;
 #[path = "cli/embed.rs"]

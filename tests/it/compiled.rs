@@ -87,32 +87,28 @@ fn models(is_wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the models that load; some golden files are rejected for a reason.
-fn loadable(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+/// Checks the golden models that are wanted, of which there are at least this many; some are rejected for a reason.
+fn check_all(name: &str, least: usize, is_wanted: &dyn Fn(&Path) -> bool) {
+    let mut paths = models(is_wanted);
     paths.retain(|path| Model::builder(path).options(options()).load().is_ok());
-    paths
+    assert!(paths.len() >= least, "{} models", paths.len());
+    let scratch = Folder::new(name);
+    paths.iter().for_each(|path| check(path, &scratch));
 }
 
 #[test]
 fn compiled_files_give_the_same_bits() {
-    let is_file = |path: &Path| {
+    check_all("compiled-files", 60, &|path| {
         let of_model = !path.iter().any(|part| part == "lora" || part == "drafting");
         of_model && path.extension().is_some_and(|e| e == "gguf")
-    };
-    let files = loadable(models(&is_file));
-    assert!(files.len() >= 60, "{} files", files.len());
-    let scratch = Folder::new("compiled-files");
-    files.iter().for_each(|path| check(path, &scratch));
+    });
 }
 
 #[test]
 fn compiled_folders_give_the_same_bits() {
-    let is_folder =
-        |path: &Path| path.join("config.json").is_file() && path.join("tokenizer.json").is_file();
-    let folders = loadable(models(&is_folder));
-    assert!(folders.len() >= 40, "{} folders", folders.len());
-    let scratch = Folder::new("compiled-folders");
-    folders.iter().for_each(|path| check(path, &scratch));
+    check_all("compiled-folders", 40, &|path| {
+        path.join("config.json").is_file() && path.join("tokenizer.json").is_file()
+    });
 }
 
 /// Storage types of all layouts on a GPU, in files of one small model.

@@ -543,6 +543,7 @@ fn json_line(event: &ServerEvent) -> String {
 mod tests {
     use super::*;
     use clap::Parser;
+    use std::ops::ControlFlow;
 
     #[derive(Debug, clap::Parser)]
     struct Program {
@@ -554,6 +555,32 @@ mod tests {
         let args = ["tabla"].iter().chain(args);
         let program = Program::try_parse_from(args).expect("valid arguments");
         program.serve.config().expect("a valid configuration")
+    }
+
+    /// A compiled model takes the place of its file; damaged files and other files are not served.
+    #[test]
+    fn models_of_a_folder_are_served() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
+        let path = |name: &str| folder.path().join(name);
+        for (from, to) in [("quant_q4_0", "b"), ("quant_q8_0", "a")] {
+            let from = golden.join(format!("{from}.gguf"));
+            std::fs::copy(from, path(&format!("{to}.gguf"))).expect("a copy");
+        }
+        let devices = [tabla::load::DeviceChoice::Cpu];
+        let (options, mut go_on) = (LoadOptions::default(), |_, _| ControlFlow::Continue(()));
+        let source = Source::Path(path("b.gguf"));
+        tabla::tools::compile_model(&source, &path("b.tabla"), &devices, &options, &mut go_on)
+            .expect("compiles");
+        std::fs::write(path("bad.gguf"), b"GGUF").expect("a file");
+        std::fs::write(path("notes.txt"), b"text").expect("a file");
+        let served = config(&["-m", &folder.path().to_string_lossy()]).models;
+        let served = served.iter().map(|model| match &model.source {
+            Source::Path(path) => (&*model.name, path.file_name().and_then(|n| n.to_str())),
+            _ => (&*model.name, None),
+        });
+        let served: Vec<_> = served.collect();
+        assert_eq!(served, [("a", Some("a.gguf")), ("b", Some("b.tabla"))]);
     }
 
     #[test]

@@ -125,12 +125,12 @@ pub fn cached_models(folder: &Path) -> Result<Vec<CachedModel>> {
     Ok(models)
 }
 
-/// Returns whether a file is a compiled model.
+/// Returns whether a file is a compiled model. Its header is read only if its name does not end in `.gguf`: reading the
+/// header of a large model twice would take longer than opening it from the cache.
 fn is_compiled(path: &Path) -> bool {
-    let is_gguf = path.is_file() && detect(path).is_ok_and(|kind| kind == Kind::Gguf);
-    // Of the usual extension, only files that are no models are opened twice.
     path.extension().is_none_or(|e| e != "gguf")
-        && is_gguf
+        && path.is_file()
+        && detect(path).is_ok_and(|kind| kind == Kind::Gguf)
         && crate::format::open(path).is_ok_and(|file| Header::of_any_build(&file.metadata).is_ok())
 }
 

@@ -3,6 +3,7 @@
 use super::check::{Expected, check};
 use super::tables as columns;
 use crate::build::Build;
+use crate::catalog::Catalog;
 use crate::device::DeviceKind;
 use crate::error::{Context, Result, bail};
 use crate::exec::Tensors;
@@ -59,6 +60,21 @@ pub(crate) fn read(build: &Build) -> Result<Option<Vec<Table>>> {
         return Ok(None);
     }
     let tables = columns::read(metadata, prefix).context("compiled model")?;
+    let expected = Expected {
+        tables: &build.table_ids(),
+        weights: &weights(catalog),
+        constants: &constants(catalog),
+        pages: build.cache.pages,
+        sequences: build.cache.rows(),
+        context: build.cache.context,
+        vocab: build.config.vocab,
+    };
+    check(&tables, &expected, &build.profile).context("compiled model")?;
+    Ok(Some(tables))
+}
+
+/// Returns the weights that tables may refer to.
+pub(super) fn weights(catalog: &Catalog) -> Vec<WeightInfo> {
     let weights = (0..).zip(catalog.weights());
     let weights = weights.map(|(index, weight)| WeightInfo {
         index,
@@ -67,19 +83,15 @@ pub(crate) fn read(build: &Build) -> Result<Option<Vec<Table>>> {
         cols: weight.cols,
         scale: None,
     });
-    let weights: Vec<_> = weights.collect();
-    let constants = (0..catalog.constants()).map(|i| catalog.constant(i).len() as u64);
-    let expected = Expected {
-        tables: &build.table_ids(),
-        weights: &weights,
-        constants: &constants.collect::<Vec<_>>(),
-        pages: build.cache.pages,
-        sequences: build.cache.rows(),
-        context: build.cache.context,
-        vocab: build.config.vocab,
-    };
-    check(&tables, &expected, &build.profile).context("compiled model")?;
-    Ok(Some(tables))
+    weights.collect()
+}
+
+/// Returns the sizes in bytes of the constants that tables may refer to.
+pub(super) fn constants(catalog: &Catalog) -> Vec<u64> {
+    let constants = 0..catalog.constants();
+    constants
+        .map(|i| catalog.constant(i).len() as u64)
+        .collect()
 }
 
 /// Returns a digest of everything that planning depends on besides the weights.

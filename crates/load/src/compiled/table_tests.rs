@@ -1,12 +1,13 @@
 //! Tables of models that are written, read again, and changed in between.
 
 use super::check::{Expected, check};
+use super::stored_tables::{constants, weights};
 use super::tables::{read, version, write};
 use crate::build::Build;
 use crate::device::{DeviceKind, KernelVariant, Profile};
 use crate::error::Result;
+use crate::exec::cpu;
 use crate::exec::state::ROWS_OFFSET;
-use crate::exec::{Tensors, cpu};
 use crate::format::write::Writer;
 use crate::format::{Metadata, open_bytes};
 use crate::load::{DeviceChoice, LoadOptions};
@@ -52,20 +53,10 @@ impl Model {
             let id = ids.find(|id| id.name() == table.name);
             (id.expect("a known table"), table.tokens)
         };
-        let weights = (0..).zip(build.catalog.weights());
-        let weights = weights.map(|(index, weight)| WeightInfo {
-            index,
-            dtype: weight.dtype,
-            rows: weight.rows,
-            cols: weight.cols,
-            scale: None,
-        });
-        let constants =
-            (0..build.catalog.constants()).map(|i| build.catalog.constant(i).len() as u64);
         Self {
             ids: tables.iter().map(id).collect(),
-            weights: weights.collect(),
-            constants: constants.collect(),
+            weights: weights(&build.catalog),
+            constants: constants(&build.catalog),
             tables,
             build,
         }
