@@ -1,7 +1,7 @@
 //! Compiled models give the same tokens and bits as the models that they were compiled from, on every level of this CPU
 //! and on a GPU; damaged and foreign ones are rejected.
 
-use crate::common::{devices, golden, is_gpu_slow, session};
+use crate::common::{devices, golden, has_gpu, is_gpu_slow, session};
 use crate::conversions::{TEXTS, results};
 use crate::temp_folder::Folder;
 use std::ops::ControlFlow;
@@ -317,6 +317,30 @@ fn sessions_move_between_a_model_and_its_compiled_file() {
     assert_eq!(next(&mut other), next(&mut s));
 }
 
+/// A compiled model of another version is replaced by the original, also where only its tokenizer is needed.
+#[test]
+fn another_version_falls_back() {
+    let scratch = Folder::new("compiled-version");
+    let (path, compiled) = (scratch.0.join("small.gguf"), scratch.0.join("model.tabla"));
+    std::fs::copy(golden("quant_q4_0.gguf"), &path).expect("a copy");
+    compile(&path, &compiled, &[DeviceChoice::Cpu], &options());
+    let mut bytes = std::fs::read(&compiled).expect("a file");
+    let key = b"tabla.compiled.build";
+    let at = bytes.windows(key.len()).position(|window| window == key);
+    // The key is followed by the type and the length of the value.
+    let value = at.expect("the key") + key.len() + 4 + 8;
+    bytes[value] = b'9';
+    std::fs::write(&compiled, &bytes).expect("a file");
+    check_tokens("another version", &path, &compiled);
+    assert_eq!(results(&compiled, &options()), results(&path, &options()));
+    std::fs::remove_file(&path).expect("a file");
+    let error = load_tokenizer(&Source::from(&compiled)).expect_err("no original");
+    assert!(
+        error.message().contains("compiled model of version 9"),
+        "{error}"
+    );
+}
+
 /// The weights of the original are not those of a model with merged adapters.
 #[test]
 fn changed_weights_have_no_fallback() {
@@ -529,29 +553,54 @@ fn cache_never_changes_results() {
     assert_eq!(results(&path, &broken), results(&path, &options()));
 }
 
-/// Files of one version of the format have one layout. If this test fails because the layout of panels was changed on
-/// purpose, increase `compiled::VERSION` and replace the digest.
+/// Files of one version of the format have one layout. If this test fails because a layout was changed on purpose,
+/// increase `compiled::VERSION` and replace the digest.
 #[test]
-fn panels_of_this_version_do_not_change() {
+fn layouts_of_this_version_do_not_change() {
     let scratch = Folder::new("compiled-layout");
-    let mut hasher = blake3::Hasher::new();
-    for name in [
-        "quant_q4_0",
-        "quant_q8_0",
-        "arch/bitnet_tq/model",
-        "arch/gpt_oss/model",
-    ] {
-        let compiled = scratch.0.join("model.tabla");
-        let path = golden(&format!("{name}.gguf"));
-        compile(&path, &compiled, &[DeviceChoice::Cpu], &options());
-        let directory = open_directory(&Source::from(&compiled)).expect("opens");
-        let tensors = directory.tensors.iter();
-        for tensor in tensors.filter(|tensor| tensor.name.ends_with("#panels")) {
-            hasher.update(directory.bytes(tensor));
+    let gpu = has_gpu().then_some((DeviceChoice::Gpu, "#sections", SECTIONS));
+    for (device, suffix, digest) in [(DeviceChoice::Cpu, "#panels", PANELS)]
+        .into_iter()
+        .chain(gpu)
+    {
+        let mut hasher = blake3::Hasher::new();
+        for name in [
+            "quant_q4_0",
+            "quant_q8_0",
+            "arch/bitnet_tq/model",
+            "arch/gpt_oss/model",
+        ] {
+            let compiled = scratch.0.join("model.tabla");
+            let path = golden(&format!("{name}.gguf"));
+            compile(&path, &compiled, &[device], &options().device(device));
+            let directory = open_directory(&Source::from(&compiled)).expect("opens");
+            let tensors = directory.tensors.iter();
+            for tensor in tensors.filter(|tensor| tensor.name.ends_with(suffix)) {
+                hasher.update(directory.bytes(tensor));
+            }
         }
+        assert_eq!(&*hasher.finalize().to_hex(), digest, "{suffix}");
     }
-    assert_eq!(
-        &*hasher.finalize().to_hex(),
-        "7e29ee130a7c81dd6c01620fa46e55de0d079f53abf6146ceb3ff776a67a96bd"
-    );
+}
+
+/// Digests of the panels and sections of some models.
+const PANELS: &str = "7e29ee130a7c81dd6c01620fa46e55de0d079f53abf6146ceb3ff776a67a96bd";
+const SECTIONS: &str = "6e43c63a02182d1fcb56e09a030501b1963f9b3368f27b5a305ec8a0006a5a6e";
+
+#[test]
+fn a_model_always_compiles_to_the_same_bytes() {
+    let scratch = Folder::new("compiled-twice");
+    for name in [
+        "arch/llama/model",
+        "arch/gemma3_nested/model",
+        "arch/bert_cls/model",
+    ] {
+        let path = golden(&format!("{name}.gguf"));
+        let [a, b] = ["a", "b"].map(|file| {
+            let compiled = scratch.0.join(file);
+            compile(&path, &compiled, &[DeviceChoice::Cpu], &options());
+            std::fs::read(compiled).expect("a file")
+        });
+        assert!(a == b, "{name}");
+    }
 }

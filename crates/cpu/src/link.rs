@@ -294,7 +294,9 @@ fn steps(
     memory: &Buffers,
     target: Target,
 ) -> Result<Steps> {
-    let mut steps = Vec::new();
+    let others = |l: &Launch| usize::from(l.quantize.is_some()) + usize::from(l.join.is_some());
+    let others: usize = launches.iter().map(others).sum();
+    let mut steps = Vec::with_capacity(table.cmds.len() + others);
     let mut first = Vec::with_capacity(table.cmds.len() + 1);
     let mut hazards = Hazards::default();
     let mut last_quantized: Option<QuantizedInput> = None;

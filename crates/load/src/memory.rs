@@ -24,6 +24,8 @@ pub struct Cache {
     pub(super) pages: Pages,
     /// Size in bytes, with the recurrent states.
     pub bytes: u64,
+    /// Free memory of the device in bytes, before the cache is allocated.
+    free: u64,
 }
 
 impl Cache {
@@ -103,6 +105,7 @@ pub fn cache(
         dtype,
         pages: Pages::new(sequences, context, &windows, rows),
         bytes: 0,
+        free: free_bytes(profile),
     };
     if let Some(encoder) = &config.speech {
         cache.beams = BEAMS_MAX;
@@ -234,7 +237,7 @@ fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64>
         bytes += u128::from(caches) * layer_bytes;
     }
     bytes += states_bytes(config, cache, profile)?;
-    let free = free_bytes(profile);
+    let free = cache.free;
     if bytes > u128::from(free) {
         bail!(
             Memory,
@@ -330,7 +333,7 @@ pub fn chunk(
         u64::from(config.vocab)
     };
     let token_bytes = (width + 3 * (experts + layers) + logits) * 4;
-    let free = free_bytes(profile).saturating_sub(cache.bytes);
+    let free = cache.free.saturating_sub(cache.bytes);
     let fitting = free / 2 / token_bytes;
     let least = if arch.encoder {
         cache.context.max(2)

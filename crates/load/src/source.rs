@@ -220,15 +220,36 @@ pub fn open_for(
     options: &LoadOptions,
     profile: &Profile,
 ) -> Result<Opened> {
+    let check = |header: &Header| header.check(options, profile);
+    open_or_original(source, kind, check, |header| header.has_weights_of(options))
+}
+
+/// Opens the files of a model whose tokenizer and templates are needed; those of a compiled model as [`open_for`].
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_text(source: &Source) -> Result<Opened> {
+    open_or_original(source, detect(source)?, |_| Ok(()), |_| true)
+}
+
+/// Opens a model. A compiled one that cannot be opened or fails the check is replaced by the model that it was
+/// compiled from, if that is in the same folder and `is_original` of the header holds.
+fn open_or_original(
+    source: &Source,
+    kind: format::Kind,
+    check: impl FnOnce(&Header) -> Result<()>,
+    is_original: impl FnOnce(&Header) -> bool,
+) -> Result<Opened> {
     let opened = open(source, kind).and_then(|model| {
         if let Some(header) = &model.compiled {
-            header.check(options, profile).context(model.file.name())?;
+            check(header).context(model.file.name())?;
         }
         Ok(model)
     });
     match (&opened, source) {
         (Err(error), Source::Path(path)) if kind == format::Kind::Gguf => {
-            let Some(original) = original_of(path, options) else {
+            let Some(original) = original_of(path, is_original) else {
                 return opened;
             };
             tracing::warn!("{error}; loading {} instead", original.display());
@@ -240,14 +261,14 @@ pub fn open_for(
 }
 
 /// Returns the path of the model that the compiled model at `path` was made from, if it is in the same folder, has the
-/// same digest, and its weights with these options are those of the compiled model.
-fn original_of(path: &Path, options: &LoadOptions) -> Option<PathBuf> {
+/// same digest, and `is_original` of the header holds.
+fn original_of(path: &Path, is_original: impl FnOnce(&Header) -> bool) -> Option<PathBuf> {
     let file = format::open(path).ok()?;
     let header = Header::of_any_build(&file.metadata).ok()?;
     // A name without folders, because a compiled model may be from a stranger.
     let name = &*header.source;
     let is_plain = Path::new(name).file_name()? == name && !name.contains(['/', '\\']);
-    if !is_plain || !header.has_weights_of(options) {
+    if !is_plain || !is_original(&header) {
         return None;
     }
     let original = path.with_file_name(name);

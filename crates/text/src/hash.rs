@@ -2,13 +2,12 @@
 //!
 //! A table finds a number, such as an id, by the hash of its key. It has a power of two of slots with linear
 //! probing, at most 60 % of which are used. A slot has the number in its low bits and other bits of the hash in its
-//! high bits, so that few keys are compared. A randomly chosen seed prevents a vocabulary from causing collisions.
-//! Whatever a stored table and its seed are, a lookup reads at most `PROBES_MAX` slots; a table that would need more
-//! is built again with another seed.
+//! high bits, so that few keys are compared. A lookup reads at most `PROBES_MAX` slots, whatever the keys, a stored
+//! table and its seed are; a table that would need more is built again with another seed. The seeds are constants, so that a
+//! model always compiles to the same bytes. A vocabulary whose author made its entries collide is rejected.
 
 use super::array::{Array, Section};
 use serde::{Deserialize, Serialize};
-use std::hash::{BuildHasher as _, RandomState};
 use tabla_core::error::{Result, bail};
 
 /// Limit of the numbers in a table. The largest number with this many bits is not used, so that no slot is `EMPTY`.
@@ -27,9 +26,13 @@ const SEEDS_MAX: usize = 16;
 pub(super) struct Seed([u64; 2]);
 
 impl Seed {
-    fn random() -> Self {
-        let state = RandomState::new();
-        Self([0, 1].map(|n| state.hash_one(n)))
+    /// Returns one of the seeds of new tables: numbers of the Weyl sequence of the golden ratio, mixed.
+    fn nth(n: usize) -> Self {
+        /// 2^64 divided by the golden ratio.
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        /// The multiplier of `MurmurHash2`.
+        const MIX: u64 = 0xc6a4_a793_5bd1_e995;
+        Self([2 * n as u64 + 1, 2 * n as u64 + 2].map(|n| fold(n.wrapping_mul(STEP), MIX)))
     }
 
     /// Returns the hash of bytes, which is part of the format of compiled files.
@@ -195,8 +198,7 @@ where
                 "{count} entries exceed the limit of {NUMBERS_MAX}"
             );
         }
-        for _ in 0..SEEDS_MAX {
-            let seed = Seed::random();
+        for seed in (0..SEEDS_MAX).map(Seed::nth) {
             let mut slots = vec![T::EMPTY; (self.count * 5 / 3 + 1).next_power_of_two()];
             let mut insert = |number| {
                 let hash = (self.hash)(seed, number);
@@ -226,7 +228,8 @@ where
 }
 
 /// A hash table of numbers that compares 42 bits of hashes instead of keys, which are in other places of memory. A key
-/// that is not in the table is taken for another one with a probability of about 1 to 4 trillion, for a random seed.
+/// that is not in the table, and was not made for its seed, is taken for another one with a probability of about 1 to 4
+/// trillion.
 #[derive(Debug)]
 pub(super) struct WideTable {
     seed: Seed,

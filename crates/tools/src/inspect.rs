@@ -7,7 +7,7 @@ use crate::load::build::Build;
 use crate::load::compiled::tables_of;
 use crate::load::options::LoadOptions;
 use crate::load::selected_device::SelectedDevice;
-use crate::load::source::{Opened, Source, detect, open};
+use crate::load::source::{Opened, Source, detect, open, open_text};
 use crate::load::{chat, tokenizer};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
@@ -51,7 +51,7 @@ pub fn open_directory(source: &Source) -> Result<Directory> {
 ///
 /// As `ModelBuilder::load`, without stage names.
 pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
-    let model = open(source, detect(source)?)?;
+    let model = open_text(source)?;
     let vocab = Config::read(&model.file.metadata).map_or(0, |config| config.vocab);
     tokenizer::of_vocab(&model, vocab)
 }
@@ -62,7 +62,7 @@ pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
 ///
 /// As `ModelBuilder::load`, without stage names.
 pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
-    chat::read(&open(source, detect(source)?)?)
+    chat::read(&open_text(source)?)
 }
 
 /// Builds the tables of a model without linking them to a device.

@@ -56,7 +56,8 @@ pub(crate) fn read(build: &Build) -> Result<Option<Vec<Table>>> {
     let catalog = &build.catalog;
     let metadata = &catalog.model().file.metadata;
     let prefix = prefix(build);
-    if metadata.str(&format!("{prefix}.key"))? != Some(&*key(build)) {
+    let stored = metadata.str(&format!("{prefix}.key"))?;
+    if stored.is_none_or(|stored| stored != key(build)) {
         return Ok(None);
     }
     let tables = columns::read(metadata, prefix).context("compiled model")?;
@@ -96,10 +97,11 @@ pub(super) fn constants(catalog: &Catalog) -> Vec<u64> {
 
 /// Returns a digest of everything that planning depends on besides the weights.
 fn key(build: &Build) -> String {
-    let profile = &build.profile;
+    let (profile, cache) = (&build.profile, &build.cache);
     let texts = [
         columns::version().to_string(),
-        format!("{:?} {:?}", build.table_ids(), build.cache),
+        format!("{:?} {}", build.table_ids(), cache.rows()),
+        format!("{} {:?} {:?}", cache.context, cache.dtype, cache.pages),
         format!("{:?} {:?}", build.samplers, build.config.drafting),
         format!("{:?} {} {}", profile.kind, profile.cores, profile.grid_max),
         format!("{} {}", profile.binding_bytes_max, profile.bindings_max),
