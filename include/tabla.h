@@ -190,6 +190,24 @@ typedef struct TablaControlVector TablaControlVector;
 /** `TablaLoadOptions.weights`: copied to memory in a layout for faster decoding. */
 #define TABLA_WEIGHTS_PACKED (2)
 
+/**
+ * `TablaLoadOptions.load_mode`: read into memory from file systems of other machines or of
+ * programs (NFS, SMB, FUSE), otherwise mapped.
+ */
+#define TABLA_LOAD_AUTO (0)
+
+/**
+ * `TablaLoadOptions.load_mode`: memory-mapped from the file, which must not be truncated or
+ * overwritten while the model is used.
+ */
+#define TABLA_LOAD_MMAP (1)
+
+/**
+ * `TablaLoadOptions.load_mode`: copied to memory while loading, in huge pages: later changes of
+ * the file have no effect. Only on Linux.
+ */
+#define TABLA_LOAD_READ (2)
+
 /** `TablaLoadOptions.lm_head_type`: the type in the file. */
 #define TABLA_LM_HEAD_AS_STORED (0)
 
@@ -326,8 +344,11 @@ typedef struct TablaLoadOptions {
      * Default 0.
      */
     uint32_t cpu_expert_layers;
-    /** Must be 0. Default 0. */
-    uint32_t reserved;
+    /**
+     * How a CPU reads weights that it uses in place: those that are not packed: `TABLA_LOAD_AUTO`
+     * (default), `_MMAP` or `_READ`.
+     */
+    int32_t load_mode;
     /**
      * Directory of compiled models: the first load of a model compiles it there, and later ones
      * open the compiled file, which takes milliseconds. At most 32 GiB; the models that were used
@@ -403,6 +424,17 @@ const char *tabla_version(void);
  * `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
  */
 TablaStatus tabla_device_list(char *text, size_t capacity, size_t *count);
+
+/**
+ * Makes truncated model files errors: a call that reads a page of a mapped file that is no longer there fails with
+ * `TABLA_ERROR_IO`, and so do later calls with that model, instead of the process being ended by `SIGBUS`. Without it,
+ * a model file must not be truncated while it is used, unless it was loaded with `TABLA_LOAD_READ`.
+ *
+ * Installs a handler of `SIGBUS` for the whole process, which passes other faults on to the handler that was
+ * installed before. A handler that is installed afterwards must do the same. Where the system has no such signal,
+ * the result is `TABLA_ERROR_UNSUPPORTED`.
+ */
+TablaStatus tabla_catch_file_faults(void);
 
 /** Properties of a model. Set `struct_size` before the call. */
 typedef struct TablaModelInfo {

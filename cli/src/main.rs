@@ -18,6 +18,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     environment::disable_device_select();
+    // Elsewhere, a truncated file ends the process.
+    let _ = tabla::format::catch_file_faults();
     let mut command = commands::command();
     command.build();
     let rewritten = match args::llama_cpp::rewrite(std::env::args_os(), &command) {

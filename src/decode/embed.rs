@@ -246,8 +246,10 @@ impl Session {
     /// `out` has space.
     pub(super) fn encode_rows(&self, rows: Vec<Row>, out: Vec<f32>) -> Result<Vec<f32>> {
         let (hooks, adapters) = (self.hooks.clone(), self.adapters.clone());
-        self.model
-            .call(move |engine| engine.embed(hooks.as_ref(), adapters.as_ref(), &rows, out))
+        self.model.call(move |engine| {
+            engine.linked.check_files()?;
+            engine.embed(hooks.as_ref(), adapters.as_ref(), &rows, out)
+        })
     }
 
     /// Checks that all values of a result are finite.

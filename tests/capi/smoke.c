@@ -79,9 +79,12 @@ static void loading(const char *version) {
     CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     options.i2s_layout = NULL;
-    options.reserved = 1;
+    options.load_mode = 3;
     CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "load_mode") != NULL);
+    CHECK(tabla_catch_file_faults() == TABLA_OK);
+    CHECK(tabla_catch_file_faults() == TABLA_OK);
 
     memset(&info, 0x55, sizeof info);
     info.struct_size = sizeof info;

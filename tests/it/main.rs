@@ -17,6 +17,8 @@ mod conversions;
 mod cpu_experts;
 mod cross_encoder;
 mod embeddings;
+#[cfg(target_os = "linux")]
+mod file_changes;
 mod formats;
 mod generation;
 #[cfg(feature = "gpu")]

@@ -39,7 +39,7 @@ from ._grammar import Grammar
 from ._hooks import Adapter, Captured, ControlVector, Edit, Hooks, Steer
 from ._load import LoadStage
 from ._log import set_log
-from ._model import Model, devices
+from ._model import Model, catch_file_faults, devices
 from ._model_handle import Prompt
 from ._native import ffi, lib
 from ._option_types import ChatOptions, EmbedOptions, GenerateOptions, LoadOptions, TranscribeOptions
@@ -108,6 +108,7 @@ __all__ = [
     "Transcription",
     "UnsupportedError",
     "Word",
+    "catch_file_faults",
     "devices",
     "set_log",
 ]

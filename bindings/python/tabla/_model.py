@@ -13,6 +13,7 @@ from ._batch import Batch, answer_all
 from ._c import CData, Floats, call_for_bytes
 from ._chat import ChatReply, ChatRequest, Messages, encode, render
 from ._complete import CompleteReply, CompleteRequest, Prompts
+from ._errors import check
 from ._handle import interruptible
 from ._hooks import Adapter, Captured, Edit, Hooks, Positions, Steer
 from ._load import ModelBytes, Progress, load, load_options
@@ -438,6 +439,16 @@ def _raise_error(answer: Answer | Exception) -> Answer:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def catch_file_faults() -> None:
+    """Makes truncated model files errors: a call that reads a page of a mapped file that is no longer there raises
+    `IoError`, and so do later calls with that model, instead of the process being ended by `SIGBUS`.
+
+    Installs a handler of `SIGBUS` for the whole process, which passes other faults on to the handler that was
+    installed before. Raises `UnsupportedError` where the system has no such signal.
+    """
+    check(lib.tabla_catch_file_faults())
 
 
 def devices() -> dict[str, Any]:

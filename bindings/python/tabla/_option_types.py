@@ -50,6 +50,13 @@ class LoadOptions(TypedDict, total=False):
         mapped; `"mapped"`: memory-mapped from the file: processes share its pages, and loading reads no
         weights; `"packed"`: copied to memory in a layout for faster decoding.
 
+    load_mode: str
+        How a CPU reads weights that it uses in place: those that are not packed. `"auto"` (default): read
+        into memory from file systems of other machines or of programs (NFS, SMB, FUSE), otherwise mapped;
+        `"mmap"`: memory-mapped from the file, which must not be truncated or overwritten while the model is
+        used; `"read"`: copied to memory while loading, in huge pages: later changes of the file have no
+        effect. Only on Linux.
+
     cpu_expert_layers: bool | int
         Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes
         the rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0.
@@ -132,6 +139,11 @@ class LoadOptions(TypedDict, total=False):
     """Memory layout of weights on a CPU. `"auto"` (default): packed if the weights fit in memory, otherwise
     mapped; `"mapped"`: memory-mapped from the file: processes share its pages, and loading reads no weights;
     `"packed"`: copied to memory in a layout for faster decoding."""
+    load_mode: str | None
+    """How a CPU reads weights that it uses in place: those that are not packed. `"auto"` (default): read into
+    memory from file systems of other machines or of programs (NFS, SMB, FUSE), otherwise mapped; `"mmap"`:
+    memory-mapped from the file, which must not be truncated or overwritten while the model is used; `"read"`:
+    copied to memory while loading, in huge pages: later changes of the file have no effect. Only on Linux."""
     cpu_expert_layers: bool | int | None
     """Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the
     rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0."""
@@ -622,6 +634,7 @@ CHOICES: Mapping[str, tuple[str, Sequence[str]]] = {
     "device": ("TABLA_DEVICE", ("auto", "cpu", "gpu")),
     "precision": ("TABLA_PRECISION", ("fast", "exact")),
     "weights": ("TABLA_WEIGHTS", ("auto", "mapped", "packed")),
+    "load_mode": ("TABLA_LOAD", ("auto", "mmap", "read")),
     "lm_head_type": ("TABLA_LM_HEAD", ("as_stored", "q8_0", "q6_k")),
     "cache_type": ("TABLA_CACHE", ("default", "f16", "f32", "q8_0")),
     "pooling": ("TABLA_POOLING", ("model", "mean", "cls", "last", "max")),

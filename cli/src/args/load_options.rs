@@ -27,6 +27,11 @@ pub(crate) struct LoadOptionArgs {
     /// with AMX and --precision fast
     #[arg(help_heading = "Device", long, default_value = "auto", value_parser = crate::args::parsers::choice(const { &[("auto", tabla::load::WeightMemory::Auto), ("mapped", tabla::load::WeightMemory::Mapped), ("packed", tabla::load::WeightMemory::Packed)] }))]
     pub(super) weights: tabla::load::WeightMemory,
+    /// How a CPU reads weights that it uses in place, because they are not packed: mapped from the
+    /// file, which must not change, or copied to memory while loading. auto maps files of local
+    /// disks
+    #[arg(help_heading = "Device", long, default_value = "auto", value_parser = crate::args::parsers::choice(const { &[("auto", tabla::load::LoadMode::Auto), ("mmap", tabla::load::LoadMode::Mmap), ("read", tabla::load::LoadMode::Read)] }))]
+    pub(super) load_mode: tabla::load::LoadMode,
     /// Compute the experts of all layers on the CPU while a GPU computes the rest of the model.
     /// Their weights stay in host memory
     #[arg(help_heading = "Device", long)]
@@ -75,6 +80,7 @@ impl LoadOptionArgs {
             .threads(self.threads.unwrap_or(0))
             .precision(self.precision)
             .weights(self.weights)
+            .load_mode(self.load_mode)
             .replay(self.replay)
             .shader_path(self.shaders)
             .i2s_layout(self.i2s_layout)

@@ -227,6 +227,18 @@ pub unsafe extern "C" fn tabla_device_list(
     })
 }
 
+/// Makes truncated model files errors: a call that reads a page of a mapped file that is no longer there fails with
+/// `TABLA_ERROR_IO`, and so do later calls with that model, instead of the process being ended by `SIGBUS`. Without it,
+/// a model file must not be truncated while it is used, unless it was loaded with `TABLA_LOAD_READ`.
+///
+/// Installs a handler of `SIGBUS` for the whole process, which passes other faults on to the handler that was
+/// installed before. A handler that is installed afterwards must do the same. Where the system has no such signal,
+/// the result is `TABLA_ERROR_UNSUPPORTED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_catch_file_faults() -> TablaStatus {
+    guard(tabla::format::catch_file_faults)
+}
+
 impl TablaModelInfo {
     /// A struct that ends in one of these has no room for the NUL at the end of the text.
     const TEXTS: [Range<usize>; 2] = [

@@ -1,7 +1,9 @@
 //! Kernels of commands, and the weights that are packed for them.
 
+use super::descriptors::WeightReader;
 use super::kernel::{self, Launch, Request};
 use super::pack::{PackSpec, PackSpecs, Panels, fitting, unpacked};
+use super::panel::Pack;
 use super::simd::Isa;
 use std::collections::BTreeSet;
 use tabla_core::device::Precision;
@@ -48,6 +50,45 @@ pub(super) fn launches_of(
     match specs.keys().all(|weight| selected.contains(weight)) {
         true => Ok((launches, specs)),
         false => link(&|weight| selected.contains(&weight)),
+    }
+}
+
+/// Returns the weights that commands of some operations read in place: neither from `panels` nor copied to a buffer.
+pub(super) fn in_place(
+    program: &Program,
+    launches: &[Vec<Launch>],
+    panels: &dyn Fn(u32) -> Option<Pack>,
+    is_copied: &dyn Fn(BufferId) -> bool,
+    reads: &dyn Fn(Op) -> bool,
+) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    for (table, launches) in program.tables.iter().zip(launches) {
+        let cmds = table.cmds.iter().zip(launches);
+        for (cmd, launch) in cmds.filter(|(cmd, _)| reads(cmd.kernel.op)) {
+            for (operand, slot) in cmd.slots().iter().enumerate() {
+                let buffer = table.slot(*slot).buffer;
+                let reads_panels = |pack| {
+                    operand == WEIGHT && (launch.pack.is_some() || launch.reads_rows_of(pack))
+                };
+                if let BufferId::Weight(index, _) = buffer
+                    && !panels(index).is_some_and(reads_panels)
+                    && !is_copied(buffer)
+                {
+                    all.insert(index);
+                }
+            }
+        }
+    }
+    all
+}
+
+impl Launch {
+    /// Whether it reads rows of a weight that is packed for other commands.
+    pub(super) fn reads_rows_of(&self, pack: Pack) -> bool {
+        matches!(
+            (self.reader, pack),
+            (Some(WeightReader::Rows(..)), Pack::Blocks(_))
+        )
     }
 }
 

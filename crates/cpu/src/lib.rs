@@ -52,14 +52,14 @@ use pool::Pool;
 use simd::Isa;
 pub use simd::Level;
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use step::Steps;
 pub use stored::{StoredPanels, reads_panels};
 use tabla_core::device::{DeviceKind, Profile};
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{
-    COPIES_MAX, COPY_BYTES_MAX, CommandTiming, Copies, Copying, Executor, Program, Span,
+    COPIES_MAX, COPY_BYTES_MAX, CommandTiming, Copies, Copying, Executor, Program, Span, Tensors,
     check_disjoint, is_private, reject_empty,
 };
 use tabla_core::op::params::State;
@@ -146,10 +146,12 @@ pub fn link_fitting(
     if target.packed_bytes < all.packed {
         launches = launches_of(&program, target, &none.panels)?;
     }
+    let tensors = Arc::clone(&program.tensors);
     let linked = link::link_launches(program, launches, target, &none)?;
     // Tables that are added may pack what remains.
     let packed_bytes = target.packed_bytes - linked.packed_bytes;
     Ok(Box::new(Cpu {
+        tensors,
         profile: Profile {
             threads: u32::try_from(target.threads).expect("far below 2^32"),
             ..profile(options)?
@@ -199,8 +201,9 @@ fn token_bytes(program: &Program) -> u64 {
 }
 
 /// Linked tables and the threads that replay them.
-#[derive(Debug)]
 struct Cpu {
+    /// Tensors, some of which are read in place.
+    tensors: Arc<dyn Tensors>,
     profile: Profile,
     target: Target,
     /// Memory of the first program.
@@ -324,7 +327,7 @@ impl Executor for Cpu {
         }
         let ran = self.pool.run(table, &cmds, times, timings);
         first.inspect(CacheMemory::use_huge_pages);
-        ran
+        ran.and_then(|()| self.tensors.check_faults())
     }
 
     fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {

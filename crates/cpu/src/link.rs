@@ -5,7 +5,9 @@ use super::descriptors::{ALIGN, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, Weigh
 use super::hazards::Hazards;
 use super::kernel::matmul::quantized::activations;
 use super::kernel::{Join, Launch};
-use super::launches::{Target, label, launches_of, tensor, tensor_bytes, weight};
+use super::launches::{
+    Target, in_place, is_stored, label, launches_of, tensor, tensor_bytes, weight,
+};
 use super::memory::{Arena, Bound, OPERANDS_MAX, Operand, ScaleOperands};
 use super::pack::{self, PackSpec, PackSpecs, PackedWeights, Panels, unpacked};
 use super::panel::Pack;
@@ -103,6 +105,14 @@ pub(super) fn link_launches(
         quantized: own(&layout.quantized, linked.quantized),
         parts: own(&layout.parts, linked.parts),
     };
+    let made = |index| {
+        let panels = memory.panels.get(&index);
+        let panels = panels.filter(|_| !is_stored(&program, index));
+        panels.map(|(_, spec)| spec.pack)
+    };
+    let is_copied = |buffer| memory.operands.contains_key(&buffer);
+    let in_place = in_place(&program, &launches, &made, &is_copied, &|_| true);
+    program.tensors.copy_in_place(&in_place)?;
 
     let mut tables = Vec::with_capacity(launches.len());
     for (table, launches) in program.tables.iter().zip(launches) {

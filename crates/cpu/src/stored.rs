@@ -1,11 +1,8 @@
 //! Panels of weights that a compiled model stores, so that linking does not pack them.
 
-use super::descriptors::WeightReader;
-use super::kernel::Launch;
 use super::launches::{Target, launches_of, weight};
 use super::link::Buffers;
 use super::pack::{PackSpec, PackSpecs, PackedWeights};
-use super::panel::Pack;
 use super::simd::{Isa, Level};
 use std::collections::BTreeSet;
 use tabla_core::device::Precision;
@@ -108,14 +105,4 @@ fn isa() -> Result<Isa> {
 /// `Unsupported` for a level that this machine does not support.
 pub fn reads_panels(level: Level) -> Result<bool> {
     Ok(Isa::of(level)?.panels())
-}
-
-impl Launch {
-    /// Whether it reads rows of a weight that is packed for other commands.
-    fn reads_rows_of(&self, pack: Pack) -> bool {
-        matches!(
-            (self.reader, pack),
-            (Some(WeightReader::Rows(..)), Pack::Blocks(_))
-        )
-    }
 }

@@ -132,6 +132,53 @@ impl Directory {
         }
     }
 
+    /// Copies tensors and the headers of all files into memory, to where they are mapped: changes of the files then have
+    /// no effect on them.
+    ///
+    /// # Errors
+    /// `Io` if a file cannot be read, or memory is not allocated; `Unsupported` except on Linux.
+    pub fn copy_in_place(&self, tensors: &[&TensorInfo]) -> Result<()> {
+        /// Tensors with a smaller distance, such as padding, are copied together.
+        const GAP: u64 = 4096;
+        for (number, shard) in self.shards.iter().enumerate() {
+            let own = self.tensors.iter().filter(|t| t.shard == number);
+            let head = own.map(|t| t.offset).min().unwrap_or(u64::MAX);
+            let tensors = tensors.iter().filter(|t| t.shard == number);
+            let ends = tensors.map(|t| (t.offset, t.offset.saturating_add(t.bytes)));
+            let mut ranges: Vec<(u64, u64)> = std::iter::once((0, head)).chain(ends).collect();
+            ranges.sort_unstable();
+            ranges.dedup_by(|(start, end), (_, last)| {
+                let is_near = *start <= last.saturating_add(GAP);
+                if is_near {
+                    *last = (*last).max(*end);
+                }
+                is_near
+            });
+            for (start, end) in ranges {
+                let [start, end] = [start, end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+                let copied = shard.bytes.copy_in_place(start..end);
+                copied.context(shard.path.display())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a file is on another machine, or on a file system of a program.
+    pub fn is_remote(&self) -> bool {
+        self.shards.iter().any(|s| s.bytes.is_remote())
+    }
+
+    /// Checks that no page of a file was missing when it was read, after
+    /// [`catch_file_faults`](super::catch_file_faults).
+    ///
+    /// # Errors
+    /// `Io` with the path of a file that was truncated.
+    pub fn check_faults(&self) -> Result<()> {
+        self.shards
+            .iter()
+            .try_for_each(|s| s.bytes.check_faults().context(s.path.display()))
+    }
+
     /// Returns the total size of all files in bytes.
     pub fn file_bytes(&self) -> u64 {
         let lengths = self.shards.iter().map(|s| s.bytes.as_slice().len());

@@ -15,6 +15,7 @@
 
 mod detect;
 mod directory;
+mod faults;
 mod folder;
 mod ggml;
 mod gguf;
@@ -26,6 +27,8 @@ pub mod npy;
 mod open;
 mod part;
 mod reader;
+#[cfg(target_os = "linux")]
+mod remap;
 mod safetensors;
 mod set;
 pub mod tensor;
@@ -37,6 +40,7 @@ mod tests;
 
 pub use detect::{detect, detect_bytes};
 pub use directory::{Directory, SharedBytes};
+pub use faults::catch_file_faults;
 pub use imatrix::Importance;
 pub use metadata::Metadata;
 pub use open::{add_file, append, open, open_bytes, read_text};

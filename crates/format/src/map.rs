@@ -12,6 +12,8 @@ use memmap2::Mmap;
 #[cfg(target_os = "linux")]
 use memmap2::UncheckedAdvice;
 
+use super::faults::Guard;
+
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 use tabla_core::utf8;
 
@@ -19,6 +21,8 @@ use tabla_core::utf8;
 pub(super) enum Bytes {
     /// A mapped file. The handle stays open to detect changes of the file.
     Mapped {
+        // Dropped before the map is.
+        guard: Guard,
         map: Mmap,
         file: File,
         modified: Option<SystemTime>,
@@ -37,8 +41,8 @@ impl Bytes {
         }
         // SAFETY: the map is private and read-only, and nothing in this process writes the file.
         // `open` requires that no other process changes it: a truncated file ends the process
-        // with SIGBUS, and a file overwritten in place changes numbers and text. Offsets and
-        // lengths are copied and checked once, so neither leads outside of the map.
+        // with SIGBUS unless faults are caught, and a file overwritten in place changes numbers and
+        // text. Offsets and lengths are copied and checked once, so neither leads outside of the map.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| io("mmap failed", e))?;
         let after = file.metadata().map_err(|e| io("stat failed", e))?;
         // Tensors are checked against the length, so it must be unchanged after mapping.
@@ -51,6 +55,7 @@ impl Bytes {
             );
         }
         Ok(Self::Mapped {
+            guard: Guard::of(&map),
             map,
             modified: after.modified().ok(),
             file,
@@ -109,12 +114,66 @@ impl Bytes {
         let _ = range;
     }
 
+    /// Copies a byte range of a mapped file into memory, to where it is mapped: changes of the file then have no effect
+    /// on it.
+    pub(super) fn copy_in_place(&self, range: Range<usize>) -> Result<()> {
+        let Self::Mapped { map, file, .. } = self else {
+            return Ok(());
+        };
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::unix::fs::FileExt as _;
+            let range = range.start..range.end.min(map.len());
+            if range.is_empty() {
+                return Ok(());
+            }
+            let bytes = range.len();
+            let read = |at: usize, to: &mut [u8]| {
+                let at = u64::try_from(at).unwrap_or(u64::MAX);
+                file.read_exact_at(to, at)
+            };
+            let what = format_args!("reading {bytes} bytes at byte {} failed", range.start);
+            super::remap::copy_pages(map, range.clone(), read).map_err(|e| io(what, e))
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = (map, file, range);
+            bail!(
+                Unsupported,
+                "files are only read into memory on Linux; use load mode mmap"
+            )
+        }
+    }
+
+    /// Returns whether the file is on another machine, or on a file system of a program: its pages may then fail to
+    /// be read at any time.
+    pub(super) fn is_remote(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        if let Self::Mapped { file, .. } = self {
+            return super::remap::is_remote(file);
+        }
+        false
+    }
+
+    /// Checks that no page of the mapped file was missing when it was read.
+    pub(super) fn check_faults(&self) -> Result<()> {
+        match self {
+            Self::Mapped { guard, .. } if guard.has_faulted() => bail!(
+                Io,
+                "the file was truncated while it was in use; load it again"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that the length and modification time of the mapped file have not changed.
     pub(super) fn check_unchanged(&self) -> Result<()> {
+        self.check_faults()?;
         let Self::Mapped {
             map,
             file,
             modified,
+            ..
         } = self
         else {
             return Ok(());

@@ -194,6 +194,12 @@ impl Tensors for HookTensors {
         }
     }
 
+    // `copy_in_place` has nothing to do: the tables of the model have copied the weights, and adapters are in memory.
+
+    fn check_faults(&self) -> Result<()> {
+        self.catalog.check_faults()
+    }
+
     fn constant(&self, index: u32) -> &[u8] {
         match index.checked_sub(self.first_constant()) {
             Some(edit) => bytemuck::cast_slice(&self.vectors[edit as usize]),

@@ -59,7 +59,7 @@ pub mod load {
     pub use crate::memory::CACHE_TYPES;
     pub use crate::options::{
         CONTEXT_DEFAULT, CONTEXT_TRAINED, CpuExperts, DeviceChoice, DraftingHead, GpuSpeculation,
-        LoadOptions, SEQUENCES_MAX, WeightMemory,
+        LoadMode, LoadOptions, SEQUENCES_MAX, WeightMemory,
     };
     pub use crate::selected_device::devices;
     pub use crate::stage::{Progress, STAGES, Stage};
@@ -167,6 +167,7 @@ pub fn load_model(
         Arc::clone(&build.catalog.model().file),
         build.catalog.model().compiled.clone(),
     );
+    let mapped = mapped_files(&build);
     let program = build.program(tables.clone());
     let mut executor = s.run(Stage::Buffers, || {
         device.link(program, build.profile.clone(), &cache)
@@ -193,8 +194,15 @@ pub fn load_model(
         hook_compiler: Arc::new(build),
         culprit: OnceLock::new(),
         provenance,
+        mapped,
         facts,
     })
+}
+
+/// Returns the files whose pages a CPU reads while it computes.
+fn mapped_files(build: &Build) -> Option<Arc<format::Directory>> {
+    let is_mapped = build.profile.kind == DeviceKind::Cpu && !build.catalog.copies();
+    is_mapped.then(|| Arc::clone(&build.catalog.model().file))
 }
 
 /// Reads the properties of embeddings, of classification heads and of speech models that the tables do

@@ -383,6 +383,24 @@ fn free_bytes(profile: &Profile) -> u64 {
     }
 }
 
+/// Checks that copies of weights that are used in place fit into memory.
+///
+/// # Errors
+///
+/// `Memory` if not.
+pub(super) fn check_copies(sizes: impl Iterator<Item = u64>) -> Result<()> {
+    let (bytes, free) = (sizes.fold(0, u64::saturating_add), host_free_bytes());
+    if bytes > free - free / 8 {
+        bail!(
+            Memory,
+            "copies of weights that are not packed need {} MB, {} MB are free; use load mode mmap",
+            bytes >> 20,
+            free >> 20
+        );
+    }
+    Ok(())
+}
+
 /// Reserves host memory for a tensor that is converted to another type.
 ///
 /// # Errors

@@ -31,6 +31,9 @@ macro_rules! load_options {
             pub precision: $crate::device::Precision,
             /// Memory layout of weights on a CPU. Default: [`Auto`](crate::load::WeightMemory::Auto).
             pub weights: $crate::load::WeightMemory,
+            /// How a CPU reads weights that it uses in place: those that are not packed. Default:
+            /// [`Auto`](crate::load::LoadMode::Auto).
+            pub load_mode: $crate::load::LoadMode,
             /// Method by which a GPU replays a table. Default: [`Auto`](crate::device::Replay::Auto).
             pub replay: $crate::device::Replay,
             /// Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there is
@@ -91,6 +94,7 @@ macro_rules! load_options {
             embeddings: false,
             precision: $crate::device::Precision::Fast,
             weights: $crate::load::WeightMemory::Auto,
+            load_mode: $crate::load::LoadMode::Auto,
             replay: $crate::device::Replay::Auto,
             tuning_path: None,
             shader_path: None,

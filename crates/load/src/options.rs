@@ -40,6 +40,21 @@ pub enum WeightMemory {
     Packed,
 }
 
+/// How a CPU reads weights that it uses in place: those that are not packed ([`WeightMemory`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadMode {
+    /// [`Read`](Self::Read) from file systems of other machines or of programs (NFS, SMB, 9P, FUSE), whose pages may
+    /// fail to be read at any time, otherwise [`Mmap`](Self::Mmap).
+    #[default]
+    Auto,
+    /// Memory-mapped from the file, and shared with other processes. If another program truncates the file, the
+    /// process is ended by `SIGBUS`, or passes fail after
+    /// [`catch_file_faults`](crate::format::catch_file_faults).
+    Mmap,
+    /// Copied to memory while loading, in huge pages. Later changes of the file have no effect. Only on Linux.
+    Read,
+}
+
 /// Whether a model on a GPU supports speculative decoding
 /// (`SpeculateOptions`). A CPU always supports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Reads the tokenizer from GGUF keys or from the files of a safetensors folder.
 
 use super::catalog::Catalog;
+use super::catalog::stored::TOKENIZER;
 use super::hf;
 use super::source::Opened;
 use super::speech_model;
@@ -100,7 +101,7 @@ pub fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
 
 /// Returns the tensor of a compiled model with a section of its tokenizer.
 pub(crate) fn section_tensor(section: &str) -> String {
-    format!("tabla.tokenizer.{section}")
+    format!("{TOKENIZER}{section}")
 }
 
 /// Opens the tokenizer of a compiled model, whose arrays are used in place.

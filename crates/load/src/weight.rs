@@ -203,11 +203,21 @@ impl Weight {
 
     /// Returns the bytes of codes, scales and biases.
     pub(super) fn bytes(&self, file: &Directory) -> u64 {
+        self.parts().map(|data| data.bytes(file).len() as u64).sum()
+    }
+
+    /// Returns the indices of the tensors whose bytes are used in place.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = usize> {
+        let in_place = self.parts().filter(|data| data.computed.is_none());
+        in_place.map(|data| data.tensor)
+    }
+
+    /// Codes, scales and biases.
+    fn parts(&self) -> impl Iterator<Item = &Data> {
         let scaling = self.scales.as_ref();
         let biases = scaling.and_then(|s| s.biases.as_ref());
         let parts = [Some(&self.codes), scaling.map(|s| &s.scales), biases];
-        let lengths = parts.into_iter().flatten();
-        lengths.map(|data| data.bytes(file).len() as u64).sum()
+        parts.into_iter().flatten()
     }
 }
 

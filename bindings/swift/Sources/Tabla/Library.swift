@@ -46,6 +46,13 @@ public enum Library {
         }
     }
 
+    /// Makes truncated model files errors: a call that reads a page of a mapped file that is no longer there throws
+    /// `io`, and so do later calls with that model, instead of the process being ended by `SIGBUS`. Installs a handler
+    /// of `SIGBUS` for the whole process, which passes other faults on to the handler that was installed before.
+    public static func catchFileFaults() throws {
+        try check(tabla_catch_file_faults())
+    }
+
     private static let current = Locked<Listener?>(nil)
 
     private final class Listener: Sendable {

@@ -41,6 +41,8 @@ public struct LoadOptions: @unchecked Sendable {
     public var precision: Precision { get { Precision(rawValue: c.precision) } set { c.precision = newValue.rawValue } }
     /// Memory layout of weights on a CPU. Default `.auto`.
     public var weights: Weights { get { Weights(rawValue: c.weights) } set { c.weights = newValue.rawValue } }
+    /// How a CPU reads weights that it uses in place: those that are not packed. Default `.auto`.
+    public var loadMode: LoadMode { get { LoadMode(rawValue: c.load_mode) } set { c.load_mode = newValue.rawValue } }
     /// Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
     /// computes the rest of the model; their weights stay in host memory. 0: none. `.max`: all
     /// layers. Default 0.
@@ -113,6 +115,21 @@ public struct LoadOptions: @unchecked Sendable {
         public static let mapped = Weights(rawValue: TABLA_WEIGHTS_MAPPED)
         /// Copied to memory in a layout for faster decoding.
         public static let packed = Weights(rawValue: TABLA_WEIGHTS_PACKED)
+    }
+
+    public struct LoadMode: RawRepresentable, Hashable, Sendable {
+        public let rawValue: Int32
+        public init(rawValue: Int32) { self.rawValue = rawValue }
+
+        /// Read into memory from file systems of other machines or of programs (NFS, SMB, FUSE),
+        /// otherwise mapped.
+        public static let auto = LoadMode(rawValue: TABLA_LOAD_AUTO)
+        /// Memory-mapped from the file, which must not be truncated or overwritten while the model
+        /// is used.
+        public static let mmap = LoadMode(rawValue: TABLA_LOAD_MMAP)
+        /// Copied to memory while loading, in huge pages: later changes of the file have no effect.
+        /// Only on Linux.
+        public static let read = LoadMode(rawValue: TABLA_LOAD_READ)
     }
 
     public struct LMHeadType: RawRepresentable, Hashable, Sendable {

@@ -53,10 +53,9 @@ pub(super) fn device(value: &str) -> Result<Change, String> {
 /// `--load-mode`.
 pub(super) fn load_mode(value: &str) -> Result<Change, String> {
     match value {
-        "auto" | "none" | "mmap" => Ok(Change::note(
-            "weights are packed into memory if they fit; --weights selects",
-        )),
-        _ => Err("Tabla does not lock memory: use auto, none or mmap".to_string()),
+        "none" => Ok(Change::args(&["--load-mode", "read"])),
+        "auto" | "mmap" | "read" => Ok(Change::args(&["--load-mode", value])),
+        _ => Err("Tabla does not lock memory: use auto, mmap or read".to_string()),
     }
 }
 

@@ -150,9 +150,11 @@ pub(crate) const ROWS: &[Row] = &[
     one("-dr --docker-repo", &[Refuse("use -hf ORG/REPO")]),
     one("--override-kv", &[Refuse(MODEL_ONLY)]),
     flag("--check-tensors", &[Refuse("use `tabla inspect --check`")]),
-    one("-lm --load-mode", &[Value("none, mmap, auto: ignored; mlock, dio: refused", convert::load_mode)]),
+    one("-lm --load-mode", &[Value("none: `--load-mode read`; mmap, auto, read as in Tabla; mlock, dio: refused", convert::load_mode)]),
     one("-lzm --lazy-mode -mmp", &[Ignore("--weights selects packed or memory-mapped weights")]),
-    flag("--mmap --no-mmap --mlock -dio --direct-io -ndio --no-direct-io", &[Ignore(
+    flag("--mmap", &[Args(&["--load-mode", "mmap"])]),
+    flag("--no-mmap", &[Args(&["--load-mode", "read"])]),
+    flag("--mlock -dio --direct-io -ndio --no-direct-io", &[Ignore(
         "weights are packed into memory if they fit; --weights selects",
     )]),
     flag("--repack --no-host", &[Ignore("--weights selects packed or memory-mapped weights")]),

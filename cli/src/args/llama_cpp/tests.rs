@@ -213,7 +213,8 @@ fn ignored_options_take_their_values_and_print_a_note() {
     check(&["-ngl", "99", "-fa", "on", "-n", "4"], &["-n", "4"], 2);
     check(&["-fa", "-n", "4"], &["-n", "4"], 1);
     check(&["-fa", "0,1", "-n", "4"], &["-n", "4"], 1);
-    check(&["-b", "512", "-ub=64", "--no-mmap"], &[], 3);
+    check(&["-b", "512", "-ub=64", "--mlock"], &[], 3);
+    check(&["--no-mmap"], &["--load-mode", "read"], 0);
     check(&["-C", "-1"], &[], 1);
     check(&["-fa="], &[], 1);
     let notes = rewritten(&["-fa="]).expect("accepted").notes;

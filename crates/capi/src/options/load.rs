@@ -72,6 +72,23 @@ pub(crate) const CACHE_TYPE: [crate::pointers::Choice<Option<tabla::dtype::DType
     (TABLA_CACHE_Q8_0, "q8_0", Some(tabla::load::CACHE_TYPES[2])),
 ];
 
+/// `TablaLoadOptions.load_mode`: read into memory from file systems of other machines or of
+/// programs (NFS, SMB, FUSE), otherwise mapped.
+pub const TABLA_LOAD_AUTO: i32 = 0;
+/// `TablaLoadOptions.load_mode`: memory-mapped from the file, which must not be truncated or
+/// overwritten while the model is used.
+pub const TABLA_LOAD_MMAP: i32 = 1;
+/// `TablaLoadOptions.load_mode`: copied to memory while loading, in huge pages: later changes of
+/// the file have no effect. Only on Linux.
+pub const TABLA_LOAD_READ: i32 = 2;
+
+/// Values of `TablaLoadOptions.load_mode`.
+pub(crate) const LOAD_MODE: [crate::pointers::Choice<tabla::load::LoadMode>; 3] = [
+    (TABLA_LOAD_AUTO, "auto", tabla::load::LoadMode::Auto),
+    (TABLA_LOAD_MMAP, "mmap", tabla::load::LoadMode::Mmap),
+    (TABLA_LOAD_READ, "read", tabla::load::LoadMode::Read),
+];
+
 /// Options of loading a model. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -146,8 +163,9 @@ pub struct TablaLoadOptions {
     /// `TABLA_CPU_EXPERTS_ALL`: all. Without effect on a CPU and in a model without experts.
     /// Default 0.
     pub cpu_expert_layers: u32,
-    /// Must be 0. Default 0.
-    pub reserved: u32,
+    /// How a CPU reads weights that it uses in place: those that are not packed: `TABLA_LOAD_AUTO`
+    /// (default), `_MMAP` or `_READ`.
+    pub load_mode: i32,
     /// Directory of compiled models: the first load of a model compiles it there, and later ones
     /// open the compiled file, which takes milliseconds. At most 32 GiB; the models that were used
     /// the longest time ago are deleted. NULL: no cache.
@@ -185,7 +203,7 @@ impl TablaLoadOptions {
         mtp: 0,
         drafter_path: std::ptr::null(),
         cpu_expert_layers: 0,
-        reserved: 0,
+        load_mode: TABLA_LOAD_AUTO,
         compiled_cache_path: std::ptr::null(),
     };
 
@@ -221,6 +239,7 @@ impl TablaLoadOptions {
             .adapter(adapter)
             .tuning_path(tuning_path)
             .pipeline_cache_path(pipeline_cache_path)
+            .load_mode(crate::pointers::choose("load_mode", self.load_mode, &LOAD_MODE)?)
             .compiled_cache_path(compiled_cache_path))
     }
 }

@@ -15,6 +15,7 @@ use crate::scales::Scales;
 pub use digest::Digest;
 pub use programs::{Programs, is_private, reject_empty};
 pub use split::{SplitExecutor, SplitProgram};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,23 @@ pub trait Tensors: Send + Sync {
     /// Hints that these bytes of a weight were copied, so that the operating system may reclaim
     /// their pages. They remain readable.
     fn release(&self, _index: u32, _range: Range<usize>) {}
+    /// Copies weights that are read in place, also in the layout of a compiled model, into memory if the options of
+    /// loading ask for it. Their addresses do not change.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if a file cannot be read, `Memory` if the copies do not fit into memory.
+    fn copy_in_place(&self, _weights: &BTreeSet<u32>) -> Result<()> {
+        Ok(())
+    }
+    /// Checks that no file was truncated while it was read.
+    ///
+    /// # Errors
+    ///
+    /// `Io` with the path of the file.
+    fn check_faults(&self) -> Result<()> {
+        Ok(())
+    }
     /// Returns the bytes of [`BufferId::Constant`] `index`.
     fn constant(&self, index: u32) -> &[u8];
 }

@@ -35,7 +35,11 @@ impl StoredWeights {
         index: u32,
         layout: Layout,
     ) -> Option<&'a [u8]> {
-        let tensor = self.layouts.get(&(index, layout))?;
-        Some(file.bytes(&file.tensors[*tensor]))
+        Some(file.bytes(&file.tensors[self.tensor(index, layout)?]))
+    }
+
+    /// Returns the index of the tensor with a weight in a layout.
+    pub(super) fn tensor(&self, index: u32, layout: Layout) -> Option<usize> {
+        self.layouts.get(&(index, layout)).copied()
     }
 }

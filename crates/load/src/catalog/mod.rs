@@ -12,6 +12,7 @@ use crate::error::{Result, bail};
 use crate::exec::{Layout, Tensors};
 use crate::format::Directory;
 use crate::hf;
+use crate::memory;
 use crate::op::table::{BufferId, Table};
 use crate::plan::builder::{WeightInfo, Weights};
 use crate::quant::Scales;
@@ -19,7 +20,7 @@ use crate::source::Opened;
 use crate::split::fused_name;
 use crate::weight::Weight;
 use layouts::StoredWeights;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// Weights of a model by name and index, and constants computed while loading.
@@ -41,6 +42,8 @@ pub struct Catalog {
     merged: String,
     /// Tensors of a compiled model; empty for other files.
     stored: StoredWeights,
+    /// Whether weights that are used in place are copied to memory.
+    copies: bool,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -78,6 +81,11 @@ impl Catalog {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether weights that are used in place are copied to memory.
+    pub(crate) fn copies(&self) -> bool {
+        self.copies
     }
 
     /// Returns the architecture of the model.
@@ -213,6 +221,26 @@ impl Tensors for Catalog {
     fn release(&self, index: u32, range: Range<usize>) {
         let weight = &self.weights[index as usize];
         weight.codes.release(self.file(), range);
+    }
+
+    fn copy_in_place(&self, weights: &BTreeSet<u32>) -> Result<()> {
+        if !self.copies {
+            return Ok(());
+        }
+        let file = self.file();
+        let own = |index: &u32| self.weights[*index as usize].tensors();
+        let panels = |index: &u32| self.stored.tensor(*index, Layout::Panels);
+        let weights = weights.iter().flat_map(|i| own(i).chain(panels(i)));
+        let numbered = file.tensors.iter().enumerate();
+        let tokenizer = numbered.filter(|(_, tensor)| tensor.name.starts_with(stored::TOKENIZER));
+        let all: BTreeSet<usize> = weights.chain(tokenizer.map(|(i, _)| i)).collect();
+        let all: Vec<_> = all.into_iter().map(|i| &file.tensors[i]).collect();
+        memory::check_copies(all.iter().map(|tensor| tensor.bytes))?;
+        file.copy_in_place(&all)
+    }
+
+    fn check_faults(&self) -> Result<()> {
+        self.file().check_faults()
     }
 
     fn constant(&self, index: u32) -> &[u8] {

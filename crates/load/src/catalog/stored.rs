@@ -33,6 +33,9 @@ mod columns {
     pub(super) const PARAMETERS: &str = "tabla.weights.parameters";
 }
 
+/// Beginning of the names of the tensors with the tokenizer.
+pub(crate) const TOKENIZER: &str = "tabla.tokenizer.";
+
 /// Bytes of a weight in a compiled model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -172,6 +175,7 @@ impl Catalog {
             rope_freqs: Vec::new(),
             merged: header.merged.clone(),
             stored,
+            copies: false,
             weights,
             model,
         })

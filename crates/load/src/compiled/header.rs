@@ -1,6 +1,7 @@
 //! The properties of a compiled model, and whether it fits a device and options.
 
 use super::{DIGEST, DIGEST_BYTES, DIGESTS, VERSION, build, keys};
+use crate::catalog::stored::TOKENIZER;
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::error::{Result, bail};
 use crate::exec::{Layout, cpu};
@@ -303,7 +304,7 @@ pub fn section_sizes(file: &Directory) -> Vec<SectionSize> {
     for tensor in &file.tensors {
         let name = match &*tensor.name {
             DIGEST | DIGESTS => "digests",
-            name if name.starts_with("tabla.tokenizer.") => "tokenizer",
+            name if name.starts_with(TOKENIZER) => "tokenizer",
             name if name.ends_with("#panels") => "weights in panels, for CPUs",
             name if name.ends_with("#sections") => "weights in sections, for GPUs",
             name if name.ends_with("#scales") || name.ends_with("#biases") => "scales and biases",
