@@ -247,7 +247,7 @@ impl Session {
     pub(super) fn encode_rows(&self, rows: Vec<Row>, out: Vec<f32>) -> Result<Vec<f32>> {
         let (hooks, adapters) = (self.hooks.clone(), self.adapters.clone());
         self.model.call(move |engine| {
-            engine.linked.check_files()?;
+            (engine.linked.check_files)()?;
             engine.embed(hooks.as_ref(), adapters.as_ref(), &rows, out)
         })
     }

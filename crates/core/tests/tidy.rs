@@ -38,7 +38,9 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
             "crates/gpu/src/pipeline_cache.rs",
             "crates/gpu/src/recorded/",
             "crates/gpu-stats/src/compiler.rs",
+            "crates/format/src/faults.rs",
             "crates/format/src/map.rs",
+            "crates/format/src/remap.rs",
             "crates/server/src/heap.rs",
             "cli/src/environment.rs",
             "tests/alloc.rs",
@@ -116,11 +118,13 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
         &["libc::"],
         &[
             "crates/capi/src/guard.rs",
+            "crates/format/src/faults.rs",
+            "crates/format/src/remap.rs",
             "crates/cpu/src/pool.rs",
             "crates/cpu/src/simd/amx/mod.rs",
             "crates/server/src/heap.rs",
         ],
-        "libc is called in crates/capi/src/guard.rs, crates/cpu/src/pool.rs, crates/cpu/src/simd/amx and crates/server/src/heap.rs only",
+        "libc is called in crates/capi/src/guard.rs, faults.rs and remap.rs of crates/format/src, crates/cpu/src/pool.rs, crates/cpu/src/simd/amx and crates/server/src/heap.rs only",
     ),
 ];
 

@@ -391,7 +391,7 @@ static NAME: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Returns the name in the registers of the processor. Source: AMD's Architecture Programmer's Manual, volume 3,
-/// functions 8000_0002h to 8000_0004h of CPUID; `/proc/cpuinfo` is slower by the number of processors.
+/// functions 0x80000002 to 0x80000004 of CPUID. `/proc/cpuinfo` is longer the more processors there are.
 fn brand() -> Option<String> {
     #[cfg(target_arch = "x86_64")]
     {

@@ -1,10 +1,9 @@
 //! Faults of mapped files: reading a page that the file no longer has, because another program truncated it.
 //!
 //! The system then sends `SIGBUS`, which ends the process. A handler, installed on request, replaces the missing
-//! pages by zeros and marks the map; whoever computed with its bytes checks the mark afterwards.
+//! pages by zeros and marks the map; the caller checks the mark after it has computed with the bytes.
 #![expect(unsafe_code, reason = "a signal handler replaces pages of a map")]
 
-use memmap2::Mmap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tabla_core::error::Result;
 
@@ -49,7 +48,7 @@ impl Entry {
 pub(super) struct Guard(Option<&'static Entry>);
 
 impl Guard {
-    pub(super) fn of(map: &Mmap) -> Self {
+    pub(super) fn of(map: &[u8]) -> Self {
         let take = |entry: &&Entry| !entry.is_used.swap(true, Ordering::SeqCst);
         let entry = MAPS.iter().find(take);
         if let Some(entry) = entry {
@@ -100,12 +99,11 @@ pub fn catch_file_faults() -> Result<()> {
 #[cfg(unix)]
 mod handler {
     use super::MAPS;
-    use crate::map::io;
     use libc::{c_int, c_void, siginfo_t};
     use std::mem::MaybeUninit;
     use std::sync::atomic::Ordering;
     use std::sync::{Mutex, OnceLock};
-    use tabla_core::error::Result;
+    use tabla_core::error::{Error, ErrorKind, Result};
 
     /// Bytes that are replaced at a time: of a large map, few pages are touched before its pass ends.
     const REPLACED_BYTES: usize = 2 << 20;
@@ -123,7 +121,10 @@ mod handler {
         if INSTALLED.get().is_some() {
             return Ok(());
         }
-        let failed = |what| io(what, std::io::Error::last_os_error());
+        let failed = |what| {
+            let cause = std::io::Error::last_os_error();
+            Error::new(ErrorKind::Io, format_args!("{what}: {cause}")).caused_by(cause)
+        };
         // SAFETY: the call has no preconditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page = usize::try_from(page).map_err(|_| failed("no page size"))?;
@@ -151,17 +152,18 @@ mod handler {
             return;
         };
         // SAFETY: the system passes the details of the fault.
-        let address = unsafe { (*info).si_addr() }.addr();
+        let details = unsafe { &*info };
+        // SAFETY: they are those of a fault, or of a signal that was sent, whose numbers are not an address of a map.
+        let address = unsafe { details.si_addr() }.addr();
         if replace(address, installed.page) {
             return;
         }
         match installed.previous.sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => {
-                // SAFETY: the default action ends the process, also if another process has sent the signal.
-                unsafe {
-                    libc::signal(signal, libc::SIG_DFL);
-                    libc::raise(signal);
-                }
+                // SAFETY: the call sets the default action, which ends the process.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+                // SAFETY: the call has no preconditions. A signal that was sent does not come again by itself.
+                unsafe { libc::raise(signal) };
             }
             handler if installed.previous.sa_flags & libc::SA_SIGINFO != 0 => {
                 // SAFETY: an action with this flag has a handler of this type.
@@ -184,7 +186,7 @@ mod handler {
             return false;
         };
         entry.has_faulted.store(true, Ordering::SeqCst);
-        let start = address / page * page;
+        let start = address & !page.wrapping_sub(1);
         let end = end.min(start.saturating_add(REPLACED_BYTES));
         let bytes = end.saturating_sub(start).next_multiple_of(page);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;

@@ -1,7 +1,6 @@
 //! Replaces pages of a mapped file by a copy of their content, and tells when to.
 #![expect(unsafe_code, reason = "pages move from one map to another")]
 
-use memmap2::Mmap;
 use std::fs::File;
 use std::io::{Error, Result};
 use std::mem::MaybeUninit;
@@ -18,7 +17,7 @@ const HUGE_PAGE: usize = 2 << 20;
 /// # Errors
 /// Those of the system, and of `read`; the map is then unchanged.
 pub(super) fn copy_pages(
-    map: &Mmap,
+    map: &[u8],
     range: Range<usize>,
     read: impl FnOnce(usize, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
@@ -76,19 +75,15 @@ impl Pages {
     /// Moves the pages to where the pages of a read-only map are, which are dropped.
     fn move_to(self, target: usize) -> Result<()> {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let target = without_provenance_mut::<libc::c_void>(target);
+        // SAFETY: the pages are those of this value, and nothing refers to them.
+        if unsafe { libc::mprotect(self.at(), self.bytes, libc::PROT_READ) } != 0 {
+            return Err(Error::last_os_error());
+        }
         // SAFETY: the pages at `target` are those of a map that exists, and have the same content, or one that changed,
         // which is allowed of a mapped file. The system replaces them at once: other threads may read them.
-        let moved = unsafe {
-            libc::mprotect(self.at(), self.bytes, libc::PROT_READ) == 0
-                && libc::mremap(
-                    self.at(),
-                    self.bytes,
-                    self.bytes,
-                    flags,
-                    without_provenance_mut::<libc::c_void>(target),
-                ) != libc::MAP_FAILED
-        };
-        if !moved {
+        let moved = unsafe { libc::mremap(self.at(), self.bytes, self.bytes, flags, target) };
+        if moved == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
         std::mem::forget(self);

@@ -76,7 +76,7 @@ use crate::device::DeviceKind;
 use crate::error::{Context, Result};
 use crate::exec::Executor;
 use crate::exec::state::{ROWS_OFFSET, state_bytes};
-use crate::model::{Classifier, Embedding, LinkedTables, SpeechModel};
+use crate::model::{CheckFiles, Classifier, Embedding, LinkedTables, SpeechModel};
 use crate::op::params::{Row, State};
 use crate::op::table::{BufferId, Table};
 use arch::Config;
@@ -167,7 +167,7 @@ pub fn load_model(
         Arc::clone(&build.catalog.model().file),
         build.catalog.model().compiled.clone(),
     );
-    let mapped = mapped_files(&build);
+    let check_files = check_files(&build);
     let program = build.program(tables.clone());
     let mut executor = s.run(Stage::Buffers, || {
         device.link(program, build.profile.clone(), &cache)
@@ -194,15 +194,16 @@ pub fn load_model(
         hook_compiler: Arc::new(build),
         culprit: OnceLock::new(),
         provenance,
-        mapped,
+        check_files,
         facts,
     })
 }
 
-/// Returns the files whose pages a CPU reads while it computes.
-fn mapped_files(build: &Build) -> Option<Arc<format::Directory>> {
+/// Returns the check of the files whose pages a CPU reads while it computes.
+fn check_files(build: &Build) -> CheckFiles {
     let is_mapped = build.profile.kind == DeviceKind::Cpu && !build.catalog.copies();
-    is_mapped.then(|| Arc::clone(&build.catalog.model().file))
+    let file = is_mapped.then(|| Arc::clone(&build.catalog.model().file));
+    Arc::new(move || file.as_ref().map_or(Ok(()), |file| file.check_unchanged()))
 }
 
 /// Reads the properties of embeddings, of classification heads and of speech models that the tables do

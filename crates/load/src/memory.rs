@@ -92,9 +92,8 @@ pub fn cache(
         n if n > limit => bail!(TooLarge, "{n} {what} are over the limit of {limit}"),
         n => n.max(1),
     };
-    let layers = config.layer_configs.iter().copied();
     // A drafting head has full attention also if no layer has.
-    let layers = layers.chain(config.caches());
+    let layers = config.layer_configs.iter().copied().chain(config.caches());
     let windows: Vec<u32> = layers.map(|layer| layer.window).collect();
     // Upper bound: memory may force a smaller chunk later.
     let rows = preferred_chunk(options, context, profile).max(STEP_ROWS_MAX);

@@ -4,7 +4,6 @@ use crate::audio::MelFilters;
 use crate::device::DeviceKind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Executor, Program, Upload};
-use crate::format::Directory;
 use crate::op::hooks::{CaptureLayout, HookSpec};
 use crate::op::pages::{PageKind, Pages};
 use crate::op::params::PAGE;
@@ -338,8 +337,8 @@ pub struct LinkedTables {
     pub culprit: OnceLock<Option<String>>,
     /// Everything except the model files that affects the bits of the KV cache, as text.
     pub provenance: String,
-    /// Files whose pages the device reads while it computes, if any.
-    pub mapped: Option<Arc<Directory>>,
+    /// Checks that no file has changed whose pages the device reads while it computes.
+    pub check_files: CheckFiles,
     /// Properties of the model.
     pub facts: Facts,
 }
@@ -403,17 +402,10 @@ pub struct HookedTables {
 /// Reads the model files and computes their digest. Fails if they changed since loading.
 pub type ComputeDigest = Arc<dyn Fn() -> Result<[u8; 32]> + Send + Sync>;
 
-impl LinkedTables {
-    /// Checks that no file has changed whose pages the device reads while it computes.
-    ///
-    /// # Errors
-    ///
-    /// `State` with the path of a file with another size or time.
-    pub fn check_files(&self) -> Result<()> {
-        let mapped = self.mapped.as_deref();
-        mapped.map_or(Ok(()), Directory::check_unchanged)
-    }
+/// Fails with `State` and the path of a file that has another size or time than when it was opened.
+pub type CheckFiles = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
+impl LinkedTables {
     /// Returns the error for a result that is not finite, such as the logits of a pass. Names the first
     /// weights that are not finite; the first call reads all weights.
     pub fn not_finite(&self, what: impl fmt::Display) -> Error {

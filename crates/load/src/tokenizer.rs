@@ -1,7 +1,7 @@
 //! Reads the tokenizer from GGUF keys or from the files of a safetensors folder.
 
 use super::catalog::Catalog;
-use super::catalog::stored::TOKENIZER;
+use super::catalog::layouts::TOKENIZER;
 use super::hf;
 use super::source::Opened;
 use super::speech_model;

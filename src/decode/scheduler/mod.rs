@@ -159,7 +159,7 @@ impl Scheduler {
                 let message = "the model is busy: no slot is free";
                 request.end(Err(Error::new(ErrorKind::Busy, message)));
             }
-            Message::Start(mut request) => match self.engine.linked.check_files() {
+            Message::Start(mut request) => match (self.engine.linked.check_files)() {
                 Ok(()) => self.waiting.push_back(request),
                 Err(e) => request.end(Err(e)),
             },

@@ -4,6 +4,9 @@ use crate::exec::Layout;
 use crate::format::Directory;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Beginning of the names of the tensors with the tokenizer.
+pub(crate) const TOKENIZER: &str = "tabla.tokenizer.";
+
 /// Tensors with the weights of a compiled model.
 #[derive(Debug, Default)]
 pub(super) struct StoredWeights {

@@ -2,7 +2,7 @@
 
 mod adapters;
 mod head;
-mod layouts;
+pub(crate) mod layouts;
 mod resolve;
 mod rope;
 pub(crate) mod stored;
@@ -14,12 +14,13 @@ use crate::format::Directory;
 use crate::hf;
 use crate::memory;
 use crate::op::table::{BufferId, Table};
+use crate::options::LoadMode;
 use crate::plan::builder::{WeightInfo, Weights};
 use crate::quant::Scales;
 use crate::source::Opened;
 use crate::split::fused_name;
 use crate::weight::Weight;
-use layouts::StoredWeights;
+use layouts::{StoredWeights, TOKENIZER};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
@@ -42,8 +43,8 @@ pub struct Catalog {
     merged: String,
     /// Tensors of a compiled model; empty for other files.
     stored: StoredWeights,
-    /// Whether weights that are used in place are copied to memory.
-    copies: bool,
+    /// How a CPU reads weights that it uses in place.
+    load_mode: LoadMode,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -85,7 +86,11 @@ impl Catalog {
 
     /// Returns whether weights that are used in place are copied to memory.
     pub(crate) fn copies(&self) -> bool {
-        self.copies
+        match self.load_mode {
+            LoadMode::Auto => self.file().is_remote(),
+            LoadMode::Mmap => false,
+            LoadMode::Read => true,
+        }
     }
 
     /// Returns the architecture of the model.
@@ -224,7 +229,7 @@ impl Tensors for Catalog {
     }
 
     fn copy_in_place(&self, weights: &BTreeSet<u32>) -> Result<()> {
-        if !self.copies {
+        if !self.copies() {
             return Ok(());
         }
         let file = self.file();
@@ -232,7 +237,7 @@ impl Tensors for Catalog {
         let panels = |index: &u32| self.stored.tensor(*index, Layout::Panels);
         let weights = weights.iter().flat_map(|i| own(i).chain(panels(i)));
         let numbered = file.tensors.iter().enumerate();
-        let tokenizer = numbered.filter(|(_, tensor)| tensor.name.starts_with(stored::TOKENIZER));
+        let tokenizer = numbered.filter(|(_, tensor)| tensor.name.starts_with(TOKENIZER));
         let all: BTreeSet<usize> = weights.chain(tokenizer.map(|(i, _)| i)).collect();
         let all: Vec<_> = all.into_iter().map(|i| &file.tensors[i]).collect();
         memory::check_copies(all.iter().map(|tensor| tensor.bytes))?;

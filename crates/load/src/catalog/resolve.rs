@@ -5,7 +5,7 @@ use super::{Catalog, EMBEDDING, EXPERT_BIASES, HEAD};
 use crate::arch::{Arch, Config, DENSE_MODULES, EAGLE3, RopePairs};
 use crate::error::{Result, bail};
 use crate::format::Directory;
-use crate::options::{DraftingHead, LoadMode, LoadOptions};
+use crate::options::{DraftingHead, LoadOptions};
 use crate::plan::builder::Weights;
 use crate::quant::{self, Matrix};
 use crate::source::Opened;
@@ -25,15 +25,8 @@ impl Catalog {
         mut config: Config,
         options: &LoadOptions,
     ) -> Result<(Self, Config)> {
-        let copies = match options.load_mode {
-            LoadMode::Auto => model.file.is_remote(),
-            LoadMode::Mmap => false,
-            LoadMode::Read => true,
-        };
         if let Some(header) = model.compiled.clone() {
-            let (mut catalog, config) = Self::restore(model, &header, arch, config, options)?;
-            catalog.copies = copies;
-            return Ok((catalog, config));
+            return Self::restore(model, &header, arch, config, options);
         }
         if arch.name == EAGLE3 {
             bail!(
@@ -68,7 +61,7 @@ impl Catalog {
             rope_freqs: Vec::new(),
             merged: String::new(),
             stored: StoredWeights::default(),
-            copies,
+            load_mode: options.load_mode,
         };
         complete(&mut config, &catalog);
         catalog.merge_adapters(&config, options)?;

@@ -9,7 +9,7 @@ use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::exec::Layout;
 use crate::format::Directory;
 use crate::format::write::Writer;
-use crate::options::{DraftingHead, LoadOptions};
+use crate::options::{DraftingHead, LoadMode, LoadOptions};
 use crate::plan::builder::Weights;
 use crate::quant::Scales;
 use crate::source::Opened;
@@ -32,9 +32,6 @@ mod columns {
     pub(super) const TIED: &str = "tabla.weights.tied";
     pub(super) const PARAMETERS: &str = "tabla.weights.parameters";
 }
-
-/// Beginning of the names of the tensors with the tokenizer.
-pub(crate) const TOKENIZER: &str = "tabla.tokenizer.";
 
 /// Bytes of a weight in a compiled model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +114,7 @@ impl Catalog {
             let positions = catalog.find("position_embd.weight");
             speech_model::complete(&catalog.model, positions, &mut config)?;
         }
+        catalog.load_mode = options.load_mode;
         catalog.merged.clone_from(&header.merged);
         Ok((catalog, config))
     }
@@ -175,7 +173,7 @@ impl Catalog {
             rope_freqs: Vec::new(),
             merged: header.merged.clone(),
             stored,
-            copies: false,
+            load_mode: LoadMode::default(),
             weights,
             model,
         })

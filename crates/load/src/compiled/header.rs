@@ -1,7 +1,7 @@
 //! The properties of a compiled model, and whether it fits a device and options.
 
 use super::{DIGEST, DIGEST_BYTES, DIGESTS, VERSION, build, keys};
-use crate::catalog::stored::TOKENIZER;
+use crate::catalog::layouts::TOKENIZER;
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::error::{Result, bail};
 use crate::exec::{Layout, cpu};
