@@ -60,7 +60,7 @@ const BUDGETS: &[Budget] = &[
     },
     Budget {
         what: "lines of Rust without tests",
-        most: 167_000,
+        most: 168_500,
         count: || {
             let folders = ["src", "crates", "cli/src", "shaders/src"];
             Some(
