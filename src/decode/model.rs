@@ -9,8 +9,8 @@ use super::scheduler::Scheduler;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::model::{
-    Classifier, ComputeDigest, Embedding, Facts, HookCompiler, HookedTables, LinkedTables,
-    SpeechModel, TableId,
+    CheckFiles, Classifier, ComputeDigest, Embedding, Facts, HookCompiler, HookedTables,
+    LinkedTables, SpeechModel, TableId,
 };
 use crate::op::hooks::HookSpec;
 use crate::op::table::Table;
@@ -36,6 +36,7 @@ struct Shared {
     chat_templates: Arc<ChatTemplates>,
     speech: Option<Arc<SpeechModel>>,
     compute_digest: ComputeDigest,
+    check_files: CheckFiles,
     hook_compiler: Arc<dyn HookCompiler>,
     digest: OnceLock<[u8; 32]>,
     provenance: String,
@@ -77,6 +78,7 @@ impl Model {
             chat_templates: Arc::clone(&linked.chat_templates),
             speech: linked.speech.clone(),
             compute_digest: Arc::clone(&linked.digest),
+            check_files: Arc::clone(&linked.check_files),
             hook_compiler: Arc::clone(&linked.hook_compiler),
             digest: OnceLock::new(),
             provenance: linked.provenance.clone(),
@@ -192,6 +194,16 @@ impl Model {
         }
         let digest = (self.0.compute_digest)()?;
         Ok(*self.0.digest.get_or_init(|| digest))
+    }
+
+    /// Checks that no file has changed whose pages the device reads while it computes. A model whose files have
+    /// changed fails every request; load it again.
+    ///
+    /// # Errors
+    ///
+    /// `State` or `Io` with the path of a file that was overwritten or truncated.
+    pub fn check_files(&self) -> Result<()> {
+        (self.0.check_files)()
     }
 
     /// Returns everything except the model files that affects the bits of the KV cache, as text.

@@ -116,11 +116,7 @@ impl Lease {
 
     /// Unloads a model whose thread or device has failed, so that the next request loads it again.
     pub(crate) fn discard(&self) {
-        let mut state = self.in_use.entry.state();
-        let is_same = matches!(&*state, State::Loaded(loaded) if Arc::ptr_eq(loaded, &self.loaded));
-        if is_same {
-            *state = State::Unloaded;
-        }
+        self.in_use.entry.forget(&self.loaded);
     }
 }
 
@@ -133,6 +129,16 @@ impl Deref for Lease {
 }
 
 impl Entry {
+    /// Unloads this model when its requests end, so that the next one loads it again; `false` if it was unloaded before.
+    fn forget(&self, model: &Arc<Loaded>) -> bool {
+        let mut state = self.state();
+        let is_same = matches!(&*state, State::Loaded(loaded) if Arc::ptr_eq(loaded, model));
+        if is_same {
+            *state = State::Unloaded;
+        }
+        is_same
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,8 +294,8 @@ impl Registry {
         // Before it is loaded, so that it is not unloaded in between.
         let in_use = InUse::begin(entry, self.started);
         let loaded = match entry.loaded() {
-            Some(loaded) => loaded,
-            None => {
+            Some(loaded) if self.has_its_files(entry, &loaded) => loaded,
+            _ => {
                 // A task of its own: the model is loaded even if the request ends before.
                 let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
                 let loading = tokio::spawn(async move { registry.load(&entry).await });
@@ -301,6 +307,20 @@ impl Registry {
             in_use,
             cancelled: self.cancelled.subscribe(),
         })
+    }
+
+    /// Returns whether the files of a model are those that were loaded. Otherwise it is unloaded; requests that use it
+    /// fail when they read from them.
+    fn has_its_files(&self, entry: &Entry, loaded: &Arc<Loaded>) -> bool {
+        let Err(error) = loaded.model.check_files() else {
+            return true;
+        };
+        if entry.forget(loaded) {
+            let name = &entry.config.name;
+            let message = format!("the model {name} is loaded again: {error}");
+            (self.events)(ServerEvent::Warning(message));
+        }
+        false
     }
 
     /// Loads a model, or waits until another request has loaded it.

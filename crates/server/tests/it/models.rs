@@ -402,3 +402,43 @@ fn metrics_have_the_names_of_other_servers() {
         }
     }
 }
+
+#[test]
+fn a_model_whose_file_was_overwritten_is_loaded_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("story.gguf");
+    let content = include_bytes!("../../../../models/story.gguf");
+    std::fs::write(&file, content).expect("written");
+    let mut config = config();
+    config.models[0].source = tabla::Source::from(&file);
+    config.load = config.load.weights(tabla::load::WeightMemory::Mapped);
+    let server = TestServer::with(config);
+    let request = fixed_json!({ "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0 });
+    let text = || {
+        let answer = server.post("/v1/completions", &request);
+        let text = answer.json()["choices"][0]["text"].clone();
+        (answer.status, text)
+    };
+    let loads = || {
+        let events = server.events.lock().expect("no panic");
+        let loaded = events
+            .iter()
+            .filter(|event| matches!(event, ServerEvent::Loaded(..)));
+        loaded.count()
+    };
+    let expected = text();
+    assert_eq!((expected.0, loads()), (200, 1));
+    assert_eq!((text(), loads()), (expected.clone(), 1));
+    let written = std::fs::File::options()
+        .write(true)
+        .open(&file)
+        .expect("a file");
+    let later = std::time::SystemTime::now() + Duration::from_secs(5);
+    written.set_modified(later).expect("another time");
+    assert_eq!((text(), loads()), (expected, 2));
+    // What is not a model any more is reported, and the server goes on.
+    std::fs::write(&file, b"no model").expect("written");
+    assert_eq!(text().0, 503);
+    std::fs::write(&file, content).expect("written");
+    assert_eq!(text().0, 200);
+}
