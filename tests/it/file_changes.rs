@@ -10,8 +10,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use tabla::format::catch_file_faults;
-use tabla::load::{DeviceChoice, LoadMode, LoadOptions, WeightMemory};
-use tabla::{ErrorKind, GenerateOptions, Session};
+use tabla::load::{DeviceChoice, LoadMode, LoadOptions, STAGES, WeightMemory};
+use tabla::{ErrorKind, GenerateOptions, Model, Session};
 
 /// The signal of a fault on Linux, except on MIPS and SPARC.
 const SIGBUS: i32 = 7;
@@ -86,6 +86,32 @@ fn truncated() {
     tokens(&mut session(&path, &options(LoadMode::Mmap))).expect("a whole file");
 }
 
+/// A file that is truncated between any two stages of loading is an error of that load or of the first request.
+fn truncated_while_loading() {
+    catch_file_faults().expect("a handler");
+    let folder = Folder::new("truncated-load");
+    let mut errors = 0;
+    for ended in 1..=STAGES {
+        for weights in [WeightMemory::Mapped, WeightMemory::Packed] {
+            let path = model(&folder);
+            let options = options(LoadMode::Auto).weights(weights);
+            let builder = Model::builder(&path)
+                .options(options)
+                .on_progress(|progress| {
+                    if progress.ended == ended {
+                        truncate(&path, 4096);
+                    }
+                });
+            let done = builder
+                .load()
+                .and_then(|model| tokens(&mut Session::new(model)));
+            // After the last stages, packed weights are in memory.
+            errors += u32::from(done.is_err());
+        }
+    }
+    assert!(errors > STAGES, "{errors} errors");
+}
+
 /// The same without a handler.
 fn truncated_uncaught() {
     let folder = Folder::new("uncaught");
@@ -145,8 +171,9 @@ fn read() {
     }
 }
 
-const CASES: [(&str, fn()); 5] = [
+const CASES: [(&str, fn()); 6] = [
     ("truncated", truncated),
+    ("truncated_while_loading", truncated_while_loading),
     ("truncated_uncaught", truncated_uncaught),
     ("other_fault", other_fault),
     ("overwritten", overwritten),
@@ -177,7 +204,12 @@ fn child() {
 
 #[test]
 fn changed_files_are_errors() {
-    for case in ["truncated", "overwritten", "read"] {
+    for case in [
+        "truncated",
+        "truncated_while_loading",
+        "overwritten",
+        "read",
+    ] {
         let (status, output) = run(case);
         assert!(status.success(), "{case}: {status}\n{output}");
     }

@@ -173,7 +173,11 @@ pub fn load_model(
         device.link(program, build.profile.clone(), &cache)
     })?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
-    let tokenizer = s.finish(Stage::Tokenizer, || tokenizer.finish())?;
+    let tokenizer = s.finish(Stage::Tokenizer, || {
+        let tokenizer = tokenizer.finish();
+        // Everything that was read may be zeros.
+        file.check_faults().and(tokenizer)
+    })?;
     (facts.device, facts.upload) = (executor.profile().to_string(), executor.upload());
     facts.stages = s.took;
     Ok(LinkedTables {
