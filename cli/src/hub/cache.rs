@@ -20,7 +20,6 @@ const BRANCH: &str = "main";
 /// The cache folder of a model.
 pub(super) struct Cache {
     repo: String,
-    layout: hf_hub::CacheRepo,
     /// `models--ORG--REPO`
     folder: PathBuf,
     locks: PathBuf,
@@ -30,13 +29,11 @@ impl Cache {
     /// Returns the cache folder of a model, which may not exist.
     pub(super) fn of(repo: &str) -> Result<Self, Failure> {
         let root = root()?;
-        let model = hf_hub::Repo::model(repo.to_string());
-        let name = model.folder_name();
+        let name = format!("models--{}", repo.replace('/', "--"));
         Ok(Self {
             repo: repo.to_string(),
             folder: root.join(&name),
             locks: root.join(".locks").join(name),
-            layout: hf_hub::Cache::new(root).repo(model),
         })
     }
 
@@ -69,7 +66,7 @@ impl Cache {
 
     /// Folder of a commit's files.
     pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
-        self.layout.pointer_path(commit)
+        self.snapshots().join(commit)
     }
 
     /// Whether a file of a commit exists.

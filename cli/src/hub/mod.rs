@@ -1,8 +1,8 @@
 //! Downloads models from the Hugging Face Hub.
 //!
-//! The cache is shared with Python's `huggingface_hub`, so that no file is downloaded twice. `hf-hub`
-//! supplies only the cache layout: its download sends the token to the host of a redirect, uses any etag
-//! as a file name, and does not verify hashes.
+//! The cache is shared with Python's `huggingface_hub`, so that no file is downloaded twice. The
+//! crate `hf-hub` is not used: its download sends the token to the host of a redirect, uses any etag as a
+//! file name, and does not verify hashes.
 
 mod cache;
 mod choose;

@@ -8,14 +8,15 @@ use crate::app::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::{self, RequestContext};
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::extract::{DefaultBodyLimit, Extension, Request, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use axum::routing::{
     MethodFilter, MethodRouter, get as axum_get, on as axum_on, post as axum_post,
 };
 use axum::{Router, middleware};
+use futures_util::FutureExt as _;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tower_http::catch_panic::CatchPanicLayer;
 
 /// Returns the endpoints. Each is also there without `/v1`.
 fn endpoints() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
@@ -88,7 +89,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         // The body was read and its length checked.
         .layer(DefaultBodyLimit::disable())
-        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn(catch_panic))
         .layer(middleware::from_fn_with_state(Arc::clone(app), gate::pass))
         .with_state(Arc::clone(app))
 }
@@ -157,7 +158,40 @@ async fn method_not_allowed(
     context.respond(Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)))
 }
 
-fn panicked(_: Box<dyn std::any::Any + Send>) -> Response<Body> {
-    let error = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error");
-    error.response(crate::http::error::Dialect::OpenAi, "")
+/// Answers a request whose handler panics with status 500. Other requests continue.
+async fn catch_panic(request: Request, next: middleware::Next) -> Response<Body> {
+    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    answer.unwrap_or_else(|_| {
+        let error = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error");
+        error.response(crate::http::error::Dialect::OpenAi, "")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    #[tokio::test]
+    async fn panic_of_a_handler_is_status_500() {
+        let fail = || async { panic!("the handler fails") };
+        let router: Router = Router::new()
+            .route("/", axum_get(fail).post(|| async { "answer" }))
+            .layer(middleware::from_fn(catch_panic));
+        let send = async |method| {
+            let request = Request::builder().method(method).body(Body::empty());
+            let answer = router.clone().oneshot(request.expect("a request")).await;
+            let answer = answer.expect("the router does not fail");
+            let status = answer.status();
+            let body = answer.into_body().collect().await.expect("a body");
+            (status, String::from_utf8_lossy(&body.to_bytes()).into_owned())
+        };
+        let (status, body) = send(Method::GET).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        let body: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        assert_eq!(body["error"]["message"], "internal error");
+        let other = send(Method::POST).await;
+        assert_eq!(other, (StatusCode::OK, "answer".to_string()));
+    }
 }
