@@ -1,7 +1,7 @@
 //! The list of generated files.
 
 use crate::tree::{Generated, Result, root};
-use crate::{header as header_file, modules, operations, options};
+use crate::{dependencies, header as header_file, modules, operations, options};
 use std::fmt::Write as _;
 
 /// Returns the C header.
@@ -13,8 +13,9 @@ pub fn header() -> Generated {
 pub fn generated() -> impl Iterator<Item = Generated> {
     let operations = Generated::new("docs/OPS.md", operations::operations);
     let modules = Generated::new("docs/modules.md", modules::modules);
+    let dependencies = Generated::new("docs/dependencies.md", dependencies::dependencies);
     let files = options::files().into_iter();
-    files.chain([header(), operations, modules])
+    files.chain([header(), operations, modules, dependencies])
 }
 
 /// Writes all generated files that are out of date. Returns a report.

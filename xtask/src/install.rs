@@ -5,6 +5,7 @@
 //! `libtabla.so.1`. Both have the ABI version, not the release version.
 
 use crate::program::{build_program, install_program};
+use crate::reproducible::without_paths;
 use crate::tree::{Result, root};
 use std::fs;
 use std::path::Path;
@@ -26,11 +27,12 @@ const NATIVE: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 ///
 /// If Cargo or the linker fails, or a file cannot be written.
 pub fn install(prefix: &Path) -> Result<String> {
-    let built = Command::new(env!("CARGO"))
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
         .args(["build", "--profile", "dist", "--package", "tabla-capi"])
-        .current_dir(root())
-        .status()?;
-    if !built.success() {
+        .current_dir(root());
+    without_paths(&mut cargo, &root())?;
+    if !cargo.status()?.success() {
         return Err("building tabla-capi failed".into());
     }
     let target = std::env::var_os("CARGO_TARGET_DIR");

@@ -1,15 +1,18 @@
 //! Developer tools: `cargo xtask affected`, `cargo xtask bless`, `cargo xtask exhaustive`, `cargo
 //! xtask gpu-lab`, `cargo xtask gpu-stats`, `cargo xtask install`, `cargo xtask man`, `cargo xtask
-//! size`.
+//! reproducible`, `cargo xtask sbom`, `cargo xtask size`.
 
 use std::path::Path;
 use std::process::ExitCode;
-use xtask::{affected, bless, exhaustive, gpu_lab, gpu_stats, install, man, size};
+use xtask::{
+    affected, bless, exhaustive, gpu_lab, gpu_stats, install, man, reproducible, sbom, size,
+};
 
 const USAGE: &str = "\
 cargo xtask affected [BASE]  Run the tests that cover the files that differ from a commit,
                             by default the last one
-cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md, docs/modules.md, types of options
+cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md, docs/modules.md, types of options,
+                            and numbers of crates in docs/dependencies.md
 cargo xtask exhaustive       Run the tests with all kernel variants, storage types and replay modes,
                             and loom's tests in every interleaving
 cargo xtask gpu-lab [FOLDER [PART...]]
@@ -19,6 +22,10 @@ cargo xtask gpu-stats ...    Print what RADV's compiler says about the GPU kerne
 cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
                             pkg-config and CMake files; and the program, with man pages and completions
 cargo xtask man FOLDER       Write the man pages of the program
+cargo xtask reproducible     Build the C library in two folders and compare the bytes
+cargo xtask sbom FOLDER [TARGET]
+                            Write a bill of materials in CycloneDX for the program, the C library
+                            and the Python wheel
 cargo xtask size             Count lines by folder, and list long files";
 
 #[expect(
@@ -38,6 +45,9 @@ fn main() -> ExitCode {
         ["gpu-stats", ref args @ ..] => gpu_stats(args),
         ["install", prefix] => install(Path::new(prefix)),
         ["man", folder] => man(Path::new(folder)),
+        ["reproducible"] => reproducible(),
+        ["sbom", folder] => sbom(Path::new(folder), None),
+        ["sbom", folder, target] => sbom(Path::new(folder), Some(target)),
         ["size"] => size(),
         _ => Err(USAGE.into()),
     };

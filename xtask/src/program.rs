@@ -1,5 +1,6 @@
 //! `cargo xtask man`, and the files of the program for `cargo xtask install`: man pages and completions.
 
+use crate::reproducible::without_paths;
 use crate::tree::{Result, root};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,11 +30,14 @@ pub fn man(folder: &Path) -> Result<String> {
 
 /// Builds the program and returns its path.
 pub(crate) fn build_program(profile: &str) -> Result<PathBuf> {
-    let built = Command::new(env!("CARGO"))
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
         .args(["build", "--profile", profile, "--package", "tabla-cli"])
-        .current_dir(root())
-        .status()?;
-    if !built.success() {
+        .current_dir(root());
+    if profile == "dist" {
+        without_paths(&mut cargo, &root())?;
+    }
+    if !cargo.status()?.success() {
         return Err("building tabla-cli failed".into());
     }
     let target = std::env::var_os("CARGO_TARGET_DIR");

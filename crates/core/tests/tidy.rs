@@ -286,6 +286,7 @@ fn read_tree() -> Vec<File> {
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",
+        "SECURITY.md",
         "Cargo.toml",
     ]
     .iter()

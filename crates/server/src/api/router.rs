@@ -185,7 +185,10 @@ mod tests {
             let answer = answer.expect("the router does not fail");
             let status = answer.status();
             let body = answer.into_body().collect().await.expect("a body");
-            (status, String::from_utf8_lossy(&body.to_bytes()).into_owned())
+            (
+                status,
+                String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+            )
         };
         let (status, body) = send(Method::GET).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
