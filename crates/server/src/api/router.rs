@@ -175,7 +175,9 @@ mod tests {
 
     #[tokio::test]
     async fn panic_of_a_handler_is_status_500() {
-        let fail = || async { panic!("the handler fails") };
+        async fn fail() -> &'static str {
+            panic!("the handler fails")
+        }
         let router: Router = Router::new()
             .route("/", axum_get(fail).post(|| async { "answer" }))
             .layer(middleware::from_fn(catch_panic));
