@@ -183,6 +183,8 @@ fn options_become_those_of_tabla() {
         ["--samplers", "top_k;temperature"]
     );
     assert_eq!(args(&["--device", "none"]), ["--device", "cpu"]);
+    assert_eq!(args(&["--no-mmap"]), ["--load-mode", "read"]);
+    assert_eq!(args(&["-lm", "none"]), ["--load-mode", "read"]);
     assert_eq!(
         args(&["perplexity", "-f", "wiki.txt"]),
         ["perplexity", "wiki.txt"]
@@ -214,7 +216,6 @@ fn ignored_options_take_their_values_and_print_a_note() {
     check(&["-fa", "-n", "4"], &["-n", "4"], 1);
     check(&["-fa", "0,1", "-n", "4"], &["-n", "4"], 1);
     check(&["-b", "512", "-ub=64", "--mlock"], &[], 3);
-    check(&["--no-mmap"], &["--load-mode", "read"], 0);
     check(&["-C", "-1"], &[], 1);
     check(&["-fa="], &[], 1);
     let notes = rewritten(&["-fa="]).expect("accepted").notes;
