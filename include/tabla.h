@@ -192,7 +192,7 @@ typedef struct TablaControlVector TablaControlVector;
 
 /**
  * `TablaLoadOptions.load_mode`: read into memory from file systems of other machines or of
- * programs (NFS, SMB, FUSE), otherwise mapped.
+ * programs (NFS, SMB, FUSE) if it fits, otherwise mapped.
  */
 #define TABLA_LOAD_AUTO (0)
 
@@ -204,7 +204,7 @@ typedef struct TablaControlVector TablaControlVector;
 
 /**
  * `TablaLoadOptions.load_mode`: copied to memory while loading, in huge pages: later changes of
- * the file have no effect. Only on Linux.
+ * the file have no effect. On other systems than Linux the file is mapped.
  */
 #define TABLA_LOAD_READ (2)
 

@@ -143,6 +143,7 @@ impl Session {
         let hidden = zeroed(rows.len() * width)?;
         let adapters = self.adapters.clone();
         let captured = self.model.call(move |engine| {
+            (engine.linked.check_files)()?;
             engine.embed(Some(&hooks), adapters.as_ref(), &rows, hidden)?;
             let run = 0..rows.len();
             let row_bytes = captured.width() * size_of::<f32>();

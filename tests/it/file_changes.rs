@@ -1,7 +1,7 @@
 //! Model files that other programs truncate or overwrite while a model is used. Each case runs in a process of its own,
 //! which a fault may end.
 
-use crate::common::{golden, session};
+use crate::common::{golden, has_gpu, session};
 use crate::compiled::compile;
 use crate::temp_folder::Folder;
 use std::fs::OpenOptions;
@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use tabla::format::catch_file_faults;
-use tabla::load::{DeviceChoice, LoadMode, LoadOptions, STAGES, WeightMemory};
+use tabla::load::{CpuExperts, DeviceChoice, LoadMode, LoadOptions, STAGES, WeightMemory};
 use tabla::{ErrorKind, GenerateOptions, Model, Session};
 
 /// The signal of a fault on Linux, except on MIPS and SPARC.
@@ -160,7 +160,10 @@ fn read() {
                     &options(LoadMode::Auto),
                 );
             }
+            let mapped = session(&path, &options(LoadMode::Mmap).weights(weights));
             let mut s = session(&path, &options(LoadMode::Read).weights(weights));
+            let digests = [&mapped, &s].map(|s| s.model().digest().expect("a digest"));
+            assert_eq!(digests[0], digests[1]);
             overwrite(&path);
             assert_eq!(tokens(&mut s).expect("in memory"), expected);
             truncate(&path, 0);
@@ -171,13 +174,45 @@ fn read() {
     }
 }
 
-const CASES: [(&str, fn()); 6] = [
+/// Weights of experts on the CPU, whose neighbours in the file a GPU uploads and releases.
+fn read_for_gpu() {
+    let experts = options(LoadMode::Read)
+        .device(DeviceChoice::Gpu)
+        .cpu_experts(CpuExperts::All);
+    let path = golden("arch/mixtral/model.gguf");
+    let [mapped, read] = [LoadMode::Mmap, LoadMode::Read].map(|mode| {
+        let mut s = session(&path, &experts.clone().load_mode(mode));
+        s.prefill(&[1, 2, 3]).expect("a prompt");
+        let mut logits = vec![0.0; s.facts().vocab as usize];
+        s.logits(&mut logits).expect("logits");
+        logits
+    });
+    assert_eq!(mapped, read);
+    assert!(read.iter().any(|logit| *logit != 0.0));
+}
+
+/// The tokenizer of a compiled model stays in the file, also on a GPU.
+fn truncated_for_gpu() {
+    catch_file_faults().expect("a handler");
+    let folder = Folder::new("gpu");
+    let (path, compiled) = (model(&folder), folder.0.join("model.tabla"));
+    let on_gpu = options(LoadMode::Read).device(DeviceChoice::Gpu);
+    compile(&path, &compiled, &[DeviceChoice::Gpu], &on_gpu);
+    let mut s = session(&compiled, &on_gpu);
+    truncate(&compiled, 4096);
+    let error = tokens(&mut s).expect_err("the tokenizer is lost");
+    assert_eq!(error.kind(), ErrorKind::State, "{error}");
+}
+
+const CASES: [(&str, fn()); 8] = [
     ("truncated", truncated),
     ("truncated_while_loading", truncated_while_loading),
     ("truncated_uncaught", truncated_uncaught),
     ("other_fault", other_fault),
     ("overwritten", overwritten),
     ("read", read),
+    ("read_for_gpu", read_for_gpu),
+    ("truncated_for_gpu", truncated_for_gpu),
 ];
 
 /// Runs a case in a process of its own.
@@ -204,12 +239,15 @@ fn child() {
 
 #[test]
 fn changed_files_are_errors() {
-    for case in [
+    let on_gpu = ["read_for_gpu", "truncated_for_gpu"];
+    let on_gpu = on_gpu.into_iter().filter(|_| has_gpu());
+    let on_cpu = [
         "truncated",
         "truncated_while_loading",
         "overwritten",
         "read",
-    ] {
+    ];
+    for case in on_cpu.into_iter().chain(on_gpu) {
         let (status, output) = run(case);
         assert!(status.success(), "{case}: {status}\n{output}");
     }

@@ -101,9 +101,12 @@ mod handler {
     use super::MAPS;
     use libc::{c_int, c_void, siginfo_t};
     use std::mem::MaybeUninit;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Mutex, OnceLock};
     use tabla_core::error::{Error, ErrorKind, Result};
+
+    /// `si_code` of a page that cannot be read; the same on Linux, macOS and the BSDs.
+    const BUS_ADRERR: c_int = 2;
 
     /// Bytes that are replaced at a time: of a large map, few pages are touched before its pass ends.
     const REPLACED_BYTES: usize = 2 << 20;
@@ -114,11 +117,12 @@ mod handler {
     }
 
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
+    static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn install() -> Result<()> {
         static LOCK: Mutex<()> = Mutex::new(());
         let _lock = LOCK.lock();
-        if INSTALLED.get().is_some() {
+        if IS_ACTIVE.load(Ordering::SeqCst) {
             return Ok(());
         }
         let failed = |what| {
@@ -142,7 +146,10 @@ mod handler {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: both actions are valid, and `on_fault` only uses functions that handlers may call.
         match unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) } {
-            0 => Ok(()),
+            0 => {
+                IS_ACTIVE.store(true, Ordering::SeqCst);
+                Ok(())
+            }
             _ => Err(failed("installing a handler of SIGBUS failed")),
         }
     }
@@ -155,10 +162,13 @@ mod handler {
         let details = unsafe { &*info };
         // SAFETY: they are those of a fault, or of a signal that was sent, whose numbers are not an address of a map.
         let address = unsafe { details.si_addr() }.addr();
-        if replace(address, installed.page) {
+        // Not a signal that was sent, nor an error of the memory itself.
+        let is_missing_page = details.si_code == BUS_ADRERR;
+        if is_missing_page && replace(address, installed.page) {
             return;
         }
         match installed.previous.sa_sigaction {
+            libc::SIG_IGN if details.si_code <= 0 => {}
             libc::SIG_DFL | libc::SIG_IGN => {
                 // SAFETY: the call sets the default action, which ends the process.
                 unsafe { libc::signal(signal, libc::SIG_DFL) };

@@ -6,6 +6,7 @@ use std::fs::{File, Metadata};
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use memmap2::Mmap;
@@ -24,6 +25,8 @@ pub(super) enum Bytes {
         // Dropped before the map is.
         guard: Guard,
         map: Mmap,
+        /// Whether pages were replaced by copies, which are not in the file any more once they are released.
+        has_copies: AtomicBool,
         file: File,
         modified: Option<SystemTime>,
     },
@@ -57,6 +60,7 @@ impl Bytes {
         Ok(Self::Mapped {
             guard: Guard::of(&map),
             map,
+            has_copies: AtomicBool::new(false),
             modified: after.modified().ok(),
             file,
         })
@@ -97,8 +101,11 @@ impl Bytes {
     /// Releases the mapped pages of a byte range; a later read loads them from the file.
     pub(super) fn release(&self, range: Range<usize>) {
         #[cfg(target_os = "linux")]
-        if let Self::Mapped { map, .. } = self
+        if let Self::Mapped {
+            map, has_copies, ..
+        } = self
             && range.end <= map.len()
+            && !has_copies.load(Ordering::SeqCst)
         {
             /// Size of a huge page in bytes. The range is extended to whole huge pages, because
             /// one access maps a whole huge page.
@@ -106,8 +113,8 @@ impl Bytes {
             let start = range.start & !(HUGE_PAGE - 1);
             let end = range.end.next_multiple_of(HUGE_PAGE).min(map.len());
             let advice = UncheckedAdvice::DontNeed;
-            // SAFETY: the pages of a read-only file map are clean: dropped pages are read from the
-            // file again on the next access.
+            // SAFETY: the pages of a read-only file map without copies are clean: dropped pages are read from
+            // the file again on the next access.
             let _ = unsafe { map.unchecked_advise_range(advice, start, end.saturating_sub(start)) };
         }
         #[cfg(not(target_os = "linux"))]
@@ -117,9 +124,16 @@ impl Bytes {
     /// Copies a byte range of a mapped file into memory, to where it is mapped: changes of the file then have no effect
     /// on it.
     pub(super) fn copy_in_place(&self, range: Range<usize>) -> Result<()> {
-        let Self::Mapped { map, file, .. } = self else {
+        let Self::Mapped {
+            map,
+            has_copies,
+            file,
+            ..
+        } = self
+        else {
             return Ok(());
         };
+        has_copies.store(true, Ordering::SeqCst);
         #[cfg(target_os = "linux")]
         {
             use std::os::unix::fs::FileExt as _;

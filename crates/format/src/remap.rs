@@ -27,9 +27,10 @@ pub(super) fn copy_pages(
     let (start, end) = (range.start & !page.wrapping_sub(1), range.end);
     let target = map.as_ptr().addr().wrapping_add(start);
     let pages = Pages::new(end.wrapping_sub(start).next_multiple_of(page), target)?;
+    // To the end of the last page, where other bytes of the file may be in use.
+    let bytes = pages.bytes.min(map.len().wrapping_sub(start));
     // SAFETY: the pages are new, and nothing else refers to them.
-    let bytes =
-        unsafe { std::slice::from_raw_parts_mut(pages.start as *mut u8, end.wrapping_sub(start)) };
+    let bytes = unsafe { std::slice::from_raw_parts_mut(pages.start as *mut u8, bytes) };
     read(start, bytes)?;
     pages.move_to(target)
 }
@@ -100,7 +101,8 @@ impl Drop for Pages {
 
 /// Types of file systems of other machines or of programs: NFS, SMB, 9P, Ceph, AFS, FUSE. Source: `linux/magic.h`, and
 /// `statfs(2)` for SMB.
-const REMOTE: [u32; 7] = [
+const REMOTE: [u32; 8] = [
+    0x6b41_4653,
     0x6969,
     0xff53_4d42,
     0xfe53_4d42,

@@ -58,11 +58,11 @@ pub fn check_weights(source: &Source) -> Result<Vec<NotFinite>> {
 
 /// Returns the weights with values that are not finite.
 pub(super) fn search(catalog: &Catalog) -> Vec<NotFinite> {
-    // The elements of a compiled model are in layouts of devices.
-    if catalog.model().compiled.is_some() {
+    let file = catalog.file();
+    // The elements of a compiled model are in layouts of devices. Those of a file that has changed are others.
+    if catalog.model().compiled.is_some() || file.check_unchanged().is_err() {
         return Vec::new();
     }
-    let file = catalog.file();
     // An infinite divisor of a frequency disables the rotation of a pair.
     let is_divisor = |weight: &&Weight| weight.name.starts_with("rope_");
     let weights: Vec<&Weight> = catalog.weights().filter(|w| !is_divisor(w)).collect();

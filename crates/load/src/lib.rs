@@ -203,11 +203,15 @@ pub fn load_model(
     })
 }
 
-/// Returns the check of the files whose pages a CPU reads while it computes.
+/// Returns the check of files whose pages are read after loading: by a CPU, and by the tokenizer of a compiled model.
 fn check_files(build: &Build) -> CheckFiles {
-    let is_mapped = build.profile.kind == DeviceKind::Cpu && !build.catalog.copies();
-    let file = is_mapped.then(|| Arc::clone(&build.catalog.model().file));
-    Arc::new(move || file.as_ref().map_or(Ok(()), |file| file.check_unchanged()))
+    let (profile, catalog) = (&build.profile, Arc::clone(&build.catalog));
+    let on_host = profile.kind == DeviceKind::Cpu || profile.host_experts.is_some();
+    let is_mapped = on_host || catalog.model().compiled.is_some();
+    Arc::new(move || match is_mapped && !catalog.is_copied() {
+        true => catalog.file().check_unchanged(),
+        false => Ok(()),
+    })
 }
 
 /// Reads the properties of embeddings, of classification heads and of speech models that the tables do

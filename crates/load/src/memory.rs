@@ -387,8 +387,8 @@ fn free_bytes(profile: &Profile) -> u64 {
 /// # Errors
 ///
 /// `Memory` if not.
-pub(super) fn check_copies(sizes: impl Iterator<Item = u64>) -> Result<()> {
-    let (bytes, free) = (sizes.fold(0, u64::saturating_add), host_free_bytes());
+pub(super) fn check_copies(bytes: u64) -> Result<()> {
+    let free = host_free_bytes();
     if bytes > free - free / 8 {
         bail!(
             Memory,

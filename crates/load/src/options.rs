@@ -44,14 +44,15 @@ pub enum WeightMemory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadMode {
     /// [`Read`](Self::Read) from file systems of other machines or of programs (NFS, SMB, 9P, FUSE), whose pages may
-    /// fail to be read at any time, otherwise [`Mmap`](Self::Mmap).
+    /// fail to be read at any time, if the weights fit into memory, otherwise [`Mmap`](Self::Mmap).
     #[default]
     Auto,
     /// Memory-mapped from the file, and shared with other processes. If another program truncates the file, the
     /// process is ended by `SIGBUS`, or passes fail after
     /// [`catch_file_faults`](crate::format::catch_file_faults).
     Mmap,
-    /// Copied to memory while loading, in huge pages. Later changes of the file have no effect. Only on Linux.
+    /// Copied to memory while loading, in huge pages. Later changes of the file have no effect. On other systems
+    /// than Linux the file is mapped, with a warning.
     Read,
 }
 

@@ -105,7 +105,10 @@ impl Transcription {
             options.cancel.clone().unwrap_or_default(),
             options.beam_size.max(options.best_of) as usize,
         );
-        let passes = model.call(move |engine| Passes::new(&engine.linked, beams, cancel))?;
+        let passes = model.call(move |engine| {
+            (engine.linked.check_files)()?;
+            Passes::new(&engine.linked, beams, cancel)
+        })?;
         Ok(Self {
             decoder: Some(WindowDecoder::new(passes, options)?),
             options: options.clone(),

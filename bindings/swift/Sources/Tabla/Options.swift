@@ -121,14 +121,14 @@ public struct LoadOptions: @unchecked Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
-        /// Read into memory from file systems of other machines or of programs (NFS, SMB, FUSE),
-        /// otherwise mapped.
+        /// Read into memory from file systems of other machines or of programs (NFS, SMB, FUSE) if
+        /// it fits, otherwise mapped.
         public static let auto = LoadMode(rawValue: TABLA_LOAD_AUTO)
         /// Memory-mapped from the file, which must not be truncated or overwritten while the model
         /// is used.
         public static let mmap = LoadMode(rawValue: TABLA_LOAD_MMAP)
         /// Copied to memory while loading, in huge pages: later changes of the file have no effect.
-        /// Only on Linux.
+        /// On other systems than Linux the file is mapped.
         public static let read = LoadMode(rawValue: TABLA_LOAD_READ)
     }
 

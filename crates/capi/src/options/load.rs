@@ -73,13 +73,13 @@ pub(crate) const CACHE_TYPE: [crate::pointers::Choice<Option<tabla::dtype::DType
 ];
 
 /// `TablaLoadOptions.load_mode`: read into memory from file systems of other machines or of
-/// programs (NFS, SMB, FUSE), otherwise mapped.
+/// programs (NFS, SMB, FUSE) if it fits, otherwise mapped.
 pub const TABLA_LOAD_AUTO: i32 = 0;
 /// `TablaLoadOptions.load_mode`: memory-mapped from the file, which must not be truncated or
 /// overwritten while the model is used.
 pub const TABLA_LOAD_MMAP: i32 = 1;
 /// `TablaLoadOptions.load_mode`: copied to memory while loading, in huge pages: later changes of
-/// the file have no effect. Only on Linux.
+/// the file have no effect. On other systems than Linux the file is mapped.
 pub const TABLA_LOAD_READ: i32 = 2;
 
 /// Values of `TablaLoadOptions.load_mode`.

@@ -23,6 +23,7 @@ use crate::weight::Weight;
 use layouts::{StoredWeights, TOKENIZER};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Weights of a model by name and index, and constants computed while loading.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub struct Catalog {
     stored: StoredWeights,
     /// How a CPU reads weights that it uses in place.
     load_mode: LoadMode,
+    /// Set once they were copied to memory.
+    copied: OnceLock<()>,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -84,12 +87,23 @@ impl Catalog {
         Ok(())
     }
 
-    /// Returns whether weights that are used in place are copied to memory.
-    pub(crate) fn copies(&self) -> bool {
+    /// Returns whether weights that are used in place were copied to memory.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.copied.get().is_some()
+    }
+
+    /// Returns whether weights that are used in place are copied to memory. Files of other machines are mapped if their
+    /// weights do not fit.
+    fn copies(&self, bytes: u64) -> Result<bool> {
+        let fits = memory::check_copies(bytes);
         match self.load_mode {
-            LoadMode::Auto => self.file().is_remote(),
-            LoadMode::Mmap => false,
-            LoadMode::Read => true,
+            LoadMode::Mmap => Ok(false),
+            LoadMode::Auto => Ok(self.file().is_remote() && fits.is_ok()),
+            LoadMode::Read if cfg!(target_os = "linux") => fits.map(|()| true),
+            LoadMode::Read => {
+                tracing::warn!("files are read into memory on Linux only; the file is mapped");
+                Ok(false)
+            }
         }
     }
 
@@ -229,23 +243,33 @@ impl Tensors for Catalog {
     }
 
     fn copy_in_place(&self, weights: &BTreeSet<u32>) -> Result<()> {
-        if !self.copies() {
+        if self.load_mode == LoadMode::Mmap {
             return Ok(());
         }
         let file = self.file();
-        let own = |index: &u32| self.weights[*index as usize].tensors();
+        let own = |index: &u32| {
+            let is_stored = !self.stored.is_in_layouts_only(*index);
+            let tensors = is_stored.then(|| self.weights[*index as usize].tensors());
+            tensors.into_iter().flatten()
+        };
         let panels = |index: &u32| self.stored.tensor(*index, Layout::Panels);
         let weights = weights.iter().flat_map(|i| own(i).chain(panels(i)));
         let numbered = file.tensors.iter().enumerate();
         let tokenizer = numbered.filter(|(_, tensor)| tensor.name.starts_with(TOKENIZER));
         let all: BTreeSet<usize> = weights.chain(tokenizer.map(|(i, _)| i)).collect();
         let all: Vec<_> = all.into_iter().map(|i| &file.tensors[i]).collect();
-        memory::check_copies(all.iter().map(|tensor| tensor.bytes))?;
-        file.copy_in_place(&all)
+        if self.copies(all.iter().map(|tensor| tensor.bytes).sum())? {
+            file.copy_in_place(&all)?;
+            let _ = self.copied.set(());
+        }
+        Ok(())
     }
 
     fn check_faults(&self) -> Result<()> {
-        self.file().check_faults()
+        match self.is_copied() {
+            true => Ok(()),
+            false => self.file().check_faults(),
+        }
     }
 
     fn constant(&self, index: u32) -> &[u8] {

@@ -12,6 +12,7 @@ use crate::source::Opened;
 use crate::weight::Weight;
 use crate::{collect, drafter, hf, speech_model};
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 impl Catalog {
     /// Builds the catalog: maps names, splits fused tensors, detects tied embeddings.
@@ -62,6 +63,7 @@ impl Catalog {
             merged: String::new(),
             stored: StoredWeights::default(),
             load_mode: options.load_mode,
+            copied: OnceLock::new(),
         };
         complete(&mut config, &catalog);
         catalog.merge_adapters(&config, options)?;

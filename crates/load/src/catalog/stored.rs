@@ -15,6 +15,7 @@ use crate::quant::Scales;
 use crate::source::Opened;
 use crate::speech_model;
 use crate::weight::{Data, Scaling, Weight};
+use std::sync::OnceLock;
 
 /// Columns of the weights, an array each.
 mod columns {
@@ -174,6 +175,7 @@ impl Catalog {
             merged: header.merged.clone(),
             stored,
             load_mode: LoadMode::default(),
+            copied: OnceLock::new(),
             weights,
             model,
         })
