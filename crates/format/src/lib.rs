@@ -36,6 +36,8 @@ pub mod value;
 pub mod write;
 
 #[cfg(test)]
+mod malformed_tests;
+#[cfg(test)]
 mod tests;
 
 pub use detect::{detect, detect_bytes};
