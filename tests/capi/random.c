@@ -4,6 +4,10 @@
  * can be freed.
  *
  *     random <calls of each thread> <seed>
+ *     random <file>...
+ *
+ * Each byte of a file decides which call is next or which handle it gets, in one thread: inputs of the fuzz
+ * target `capi`.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -27,10 +31,19 @@ static atomic_ullong seen[CODES], unknown;
 struct caller {
     uint64_t state;
     unsigned long calls;
+    /* What the input still has; NULL for random numbers. */
+    const unsigned char *input, *end;
 };
 
 /* xorshift64*: Vigna, arXiv 1402.6246. */
 static uint32_t below(struct caller *me, uint32_t end) {
+    if (me->input != NULL) {
+        uint32_t number = 0, least;
+        for (least = 1; least < end && me->input < me->end; least <<= 8) {
+            number = number << 8 | *me->input++;
+        }
+        return number % end;
+    }
     me->state ^= me->state >> 12;
     me->state ^= me->state << 25;
     me->state ^= me->state >> 27;
@@ -76,7 +89,7 @@ static void *any(struct caller *me, _Atomic(void *) *slots, uint32_t slots_count
     case 4: return atomic_load(&grammars[below(me, GRAMMARS)]);
     case 6: return atomic_load(&batches[below(me, BATCHES)]);
     case 7: return atomic_load(&parsers[below(me, PARSERS)]);
-    case 5: return me;
+    case 5: return seen; /* no handle */
     default: return atomic_load(&slots[below(me, slots_count)]);
     }
 }
@@ -289,15 +302,85 @@ static void *calls(void *argument) {
     return NULL;
 }
 
-int main(int argc, char **argv) {
-    /* Codes that no call may return, because they would be errors of the library. */
+/* Frees every handle but the models. */
+static void free_others(void) {
+    uint32_t i;
+    for (i = 0; i < SESSIONS; i++) {
+        (void)tabla_session_free(sessions[i]);
+        sessions[i] = NULL;
+    }
+    for (i = 0; i < GRAMMARS; i++) {
+        (void)tabla_grammar_free(grammars[i]);
+        grammars[i] = NULL;
+    }
+    for (i = 0; i < BATCHES; i++) {
+        (void)tabla_batch_free(batches[i]);
+        batches[i] = NULL;
+    }
+    for (i = 0; i < PARSERS; i++) {
+        (void)tabla_parser_free(parsers[i]);
+        parsers[i] = NULL;
+    }
+}
+
+/* Returns the number of codes that no call may return, because they would be errors of the library. */
+static unsigned long long bad_codes(void) {
     static const int32_t never[] = {TABLA_ERROR_IO,       TABLA_ERROR_FORMAT, TABLA_ERROR_DEVICE,
                                     TABLA_ERROR_INTERNAL, TABLA_ERROR_PANIC,  TABLA_ERROR_POISONED,
                                     TABLA_ERROR_FORKED,   TABLA_ERROR_MEMORY, TABLA_ERROR_DEVICE_LOST};
+    unsigned long long bad = unknown;
+    uint32_t i;
+    for (i = 0; i < sizeof never / sizeof *never; i++) {
+        bad += seen[never[i]];
+    }
+    return bad;
+}
+
+/* Makes the calls of an input. Returns the number of statuses that are errors of the library. Models stay loaded
+ * for the next input. */
+int random_calls(const unsigned char *input, size_t bytes);
+int random_calls(const unsigned char *input, size_t bytes) {
+    struct caller me = {0, 0, input, input + bytes};
+    uint32_t i;
+    for (i = 0; i < MODELS; i++) {
+        TablaSession *session = tabla_model_session(models[i]);
+        if (session == NULL) {
+            models[i] = load();
+        } else {
+            (void)tabla_session_end(session);
+            (void)tabla_session_truncate(session, 0);
+        }
+    }
+    while (me.input != me.end) {
+        one_call(&me);
+    }
+    free_others();
+    return (int)bad_codes();
+}
+
+/* Makes the calls of files. Returns the exit code. */
+static int calls_of_files(char **paths) {
+    static unsigned char bytes[1 << 16];
+    for (; *paths != NULL; paths++) {
+        FILE *file = fopen(*paths, "rb");
+        size_t size = file == NULL ? 0 : fread(bytes, 1, sizeof bytes, file);
+        if (file == NULL || fclose(file) != 0 || size == 0 || random_calls(bytes, size) != 0) {
+            printf("%s\n", *paths);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
     struct caller callers[THREADS];
     pthread_t threads[THREADS];
     unsigned long long total = 0, bad;
     uint32_t i;
+    char *end = "";
+    if (argc > 1 && (argc != 3 || (strtoul(argv[1], &end, 10), *end != '\0'))) {
+        return calls_of_files(argv + 1);
+    }
     if (argc != 3) {
         return 2;
     }
@@ -308,6 +391,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < THREADS; i++) {
         callers[i].state = strtoull(argv[2], NULL, 10) * 1000 + i + 1;
         callers[i].calls = strtoul(argv[1], NULL, 10);
+        callers[i].input = NULL;
         if (pthread_create(&threads[i], NULL, calls, &callers[i]) != 0) {
             return 2;
         }
@@ -315,30 +399,16 @@ int main(int argc, char **argv) {
     for (i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
     }
-    for (i = 0; i < SESSIONS; i++) {
-        (void)tabla_session_free(sessions[i]);
-    }
-    for (i = 0; i < GRAMMARS; i++) {
-        (void)tabla_grammar_free(grammars[i]);
-    }
-    for (i = 0; i < BATCHES; i++) {
-        (void)tabla_batch_free(batches[i]);
-    }
-    for (i = 0; i < PARSERS; i++) {
-        (void)tabla_parser_free(parsers[i]);
-    }
+    free_others();
     for (i = 0; i < MODELS; i++) {
         (void)tabla_free_model(models[i]);
     }
-    bad = unknown;
+    bad = bad_codes();
     for (i = 0; i < CODES; i++) {
         total += seen[i];
         if (seen[i] > 0) {
             printf("code %2u: %llu\n", i, (unsigned long long)seen[i]);
         }
-    }
-    for (i = 0; i < sizeof never / sizeof *never; i++) {
-        bad += seen[never[i]];
     }
     /* The test is only meaningful if these codes occur. */
     bad += seen[TABLA_OK] == 0 || seen[TABLA_ERROR_HANDLE] == 0 || seen[TABLA_ERROR_STATE] == 0;
