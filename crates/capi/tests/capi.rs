@@ -114,6 +114,11 @@ fn random_calls_are_safe() {
     let calls = std::env::var("TABLA_CALLS").unwrap_or_else(|_| CALLS.to_string());
     let out = run(on_cpu(Command::new(&program)).args([&calls, "1"]));
     assert!(out.stderr.is_empty(), "{}", text(&out.stderr));
+    let inputs = root().join("fuzz/corpus/capi").read_dir();
+    let inputs = inputs.expect("inputs of the fuzz target");
+    let paths: Vec<_> = inputs.map(|input| input.expect("an input").path()).collect();
+    assert!(!paths.is_empty(), "the fuzz target has no inputs");
+    run(on_cpu(Command::new(&program)).args(paths));
     under_valgrind(&program, &[CALLS_UNDER_VALGRIND.as_ref(), "2".as_ref()]);
 }
 

@@ -34,6 +34,10 @@ pub(crate) fn run(input: &[u8]) {
             "layer {layer}"
         );
     }
+    // Rows of zeros are no vectors in a file of arrays.
+    if !vector.layers.values().flatten().any(|value| *value != 0.0) {
+        return;
+    }
     for name in ["copy.npy", "copy.gguf"] {
         let copy = folder.path().join(name);
         // GGUF files have no layer 0, and files of arrays end at layer 4096.

@@ -143,10 +143,15 @@ pub(crate) fn check(directory: &Directory, size: usize) {
         let bytes = directory.bytes(tensor);
         assert_eq!(bytes.len() as u64, tensor.bytes, "{}", tensor.name);
         assert!(bytes.len() <= size, "{}", tensor.name);
-        let elements = tensor
+        let product = tensor
             .dims
             .iter()
             .try_fold(1u64, |n, dim| n.checked_mul(*dim));
+        let elements = if tensor.dims.contains(&0) {
+            Some(0)
+        } else {
+            product
+        };
         assert_eq!(elements, Some(tensor.elements()), "{}", tensor.name);
         assert_eq!(
             tensor.dtype.bytes(tensor.rows(), tensor.cols()),

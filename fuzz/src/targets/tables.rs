@@ -21,12 +21,13 @@ fn columns() -> &'static [Range<usize>] {
         let places = lists.filter_map(|(key, value)| {
             let array = value.array()?;
             array.get(0)?.integer::<u32>()?;
+            // After the key: the types of the value and of the items, and their number.
+            let start = [key.as_bytes(), &9u32.to_le_bytes(), &4u32.to_le_bytes()].concat();
             let at = model
                 .bytes
-                .windows(key.len())
-                .position(|bytes| bytes == key.as_bytes())?;
-            // The type of the value, the type of the items and their number are before them.
-            let start = at + key.len() + 4 + 4 + 8;
+                .windows(start.len())
+                .position(|bytes| bytes == start)?;
+            let start = at + start.len() + 8;
             Some(start..start + 4 * array.len())
         });
         let places: Vec<_> = places.collect();
