@@ -2,4 +2,10 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| tabla_fuzz::run("tables", input));
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(
+    // Panics of kernels are caught; libFuzzer would end at them.
+    init: std::panic::set_hook(Box::new(|panic| eprintln!("{panic}"))),
+    |input: &[u8]| tabla_fuzz::run("tables", input)
+);

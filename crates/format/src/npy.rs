@@ -55,7 +55,7 @@ impl Array {
         if !text.contains("'fortran_order': False") {
             bail!(
                 Unsupported,
-                "expected an array in C order, got {}",
+                "expected an array in C order, got {:?}",
                 excerpt(&text)
             );
         }
@@ -66,7 +66,7 @@ impl Array {
                 .collect::<Option<Vec<usize>>>()
         });
         let Some(shape) = shape else {
-            bail!(Format, "the header has no shape: {}", excerpt(&text));
+            bail!(Format, "the header has no shape: {:?}", excerpt(&text));
         };
         #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
         let values: Vec<f32> = match element(&text) {
@@ -178,6 +178,20 @@ mod tests {
             let bytes = array.to_bytes();
             assert_eq!((bytes.len() - 4 * count) % ALIGNMENT, 0);
             assert_eq!(Array::parse(&bytes).unwrap(), array);
+        }
+    }
+
+    #[test]
+    fn messages_have_one_line() {
+        for header in [
+            "{'fortran_order': True,\u{1}}\n",
+            "{'fortran_order': False, \n}\n",
+        ] {
+            let mut file = b"\x93NUMPY\x01\x00".to_vec();
+            file.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+            file.extend(header.as_bytes());
+            let message = Array::parse(&file).unwrap_err().to_string();
+            assert!(!message.contains(char::is_control), "{message:?}");
         }
     }
 

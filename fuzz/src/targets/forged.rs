@@ -2,7 +2,7 @@
 
 use super::errors::accepted;
 use super::folder::Folder;
-use super::models::{LLAMA, computes, load, options};
+use super::models::{LLAMA, load, options};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use tabla::format::Directory;
@@ -45,12 +45,14 @@ pub(crate) fn compiled() -> &'static Compiled {
     })
 }
 
-/// Loads a changed model and computes a prompt, which reads and writes nothing outside of its buffers.
+/// Loads a changed model and computes a prompt, which reads and writes nothing outside of its buffers. A kernel may panic
+/// at an index out of range; the run then fails.
 pub(crate) fn replay(mut forged: Vec<u8>) {
     let Compiled { head, digest, .. } = compiled();
     let hash = blake3::hash(&forged[..*head]);
     forged[*digest..*digest + 32].copy_from_slice(hash.as_bytes());
-    if let Some(model) = accepted(forged.len(), || load(Source::bytes(forged.clone()))) {
-        computes(&mut Session::new(model));
+    let source = Source::bytes(forged.clone());
+    if let Some(model) = accepted(forged.len(), || load(source)) {
+        let _ = Session::new(model).prefill(&[1, 2, 3]);
     }
 }

@@ -65,9 +65,15 @@ pub(crate) fn walk(grammar: &Grammar, choices: &mut Choices<'_>) -> Option<Vec<u
             return Some(output);
         }
         check_others(&mut matcher, tokenizer, &allowed, choices);
-        matcher
-            .commit(token)
-            .unwrap_or_else(|error| panic!("token {token} is allowed: {error}"));
+        if let Err(error) = matcher.commit(token) {
+            // The grammar is too ambiguous after this token.
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Grammar,
+                "token {token} is allowed: {error}"
+            );
+            return None;
+        }
         output.extend(tokenizer.token_bytes(token));
     }
     None
@@ -103,7 +109,11 @@ fn check_others(
         let error = matcher.commit(other).expect_err("not allowed");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     } else if other != END {
-        matcher.commit(other).expect("allowed");
+        if let Err(error) = matcher.clone().commit(other) {
+            assert_eq!(error.kind(), ErrorKind::Grammar, "{error}");
+            return;
+        }
+        matcher.commit(other).expect("as the clone");
         matcher.rollback(1).expect("one token");
     }
     assert_eq!(

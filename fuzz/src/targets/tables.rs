@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Start of the keys of tables.
-const PREFIX: &str = "compiled.0.tables.";
+const PREFIX: &str = "tabla.tables.cpu.";
 
 /// Places of the numbers of each list.
 fn columns() -> &'static [Range<usize>] {

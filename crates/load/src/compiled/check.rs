@@ -20,7 +20,7 @@
 
 use crate::device::{DeviceKind, Profile};
 use crate::dtype::DType;
-use crate::error::{Context, Result, bail};
+use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::load::CACHE_TYPES;
 use crate::model::TableId;
 use crate::op::list::{Access, Op};
@@ -52,12 +52,20 @@ pub(super) struct Expected<'a> {
     pub vocab: u32,
 }
 
+/// Returns the error of a table of a file: what is a planning error in tables of a plan is a damaged file.
+fn of_file(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Internal => Error::new(ErrorKind::Format, error.message()),
+        _ => error,
+    }
+}
+
 /// Checks tables that were read from a file.
 ///
 /// # Errors
 ///
-/// `Format` for a table that does not fit the rest of the model, those of [`verify::check`]. The message names the
-/// table, and the command or the slot.
+/// `Format` for a table that does not fit the rest of the model or is not valid, `TooLarge` if a device limit is
+/// exceeded. The message names the table, and the command or the slot.
 pub(super) fn check(tables: &[Table], expected: &Expected<'_>, profile: &Profile) -> Result<()> {
     let found = tables.iter().map(|table| (table.name, table.tokens));
     let wanted = expected.tables.iter();
@@ -75,7 +83,7 @@ pub(super) fn check(tables: &[Table], expected: &Expected<'_>, profile: &Profile
             let checked = checked.and_then(|()| check_pages(slot, &mut paged));
             checked.context(format_args!("table {name}: slot {}", slot.name))?;
         }
-        verify::check(table, profile)?;
+        verify::check(table, profile).map_err(of_file)?;
         check_stages(table, expected).context(format_args!("table {name}"))?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use super::stored_tables::{constants, weights};
 use super::tables::{read, version, write};
 use crate::build::Build;
 use crate::device::{DeviceKind, KernelVariant, Profile};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::exec::cpu;
 use crate::exec::state::ROWS_OFFSET;
 use crate::format::write::Writer;
@@ -205,10 +205,13 @@ fn truncated_and_missing_arrays_are_rejected() {
 fn rejected(model: &Model, change: impl FnOnce(&mut Table)) -> String {
     let mut tables = model.tables.clone();
     change(&mut tables[0]);
-    model
-        .check(&tables)
-        .expect_err("it does not fit")
-        .to_string()
+    let error = model.check(&tables).expect_err("it does not fit");
+    let kind = error.kind();
+    assert!(
+        matches!(kind, ErrorKind::Format | ErrorKind::TooLarge),
+        "{kind:?}: {error}"
+    );
+    error.to_string()
 }
 
 /// Returns the first slot with a buffer of this kind.
@@ -246,6 +249,7 @@ fn tables_that_do_not_fit_the_model_are_rejected() {
     check("ends stages, and nothing else", &|t| {
         t.stages[0].start = t.stages[0].end;
     });
+    check("invalid command range", &|t| t.stages[0].start += 1);
     check("a token of an argmax", &|t| {
         let (body, advance) = (t.cmds[1], last(t));
         t.cmds[advance].slots[0] = body.slots[0];
