@@ -202,7 +202,11 @@ impl<R: Read + Seek> Parts<'_, R> {
             .take(u64::from(header[26]))
             .read_to_end(&mut page)
             .ok()?;
-        let size: u64 = page[27..].iter().map(|size| u64::from(*size)).sum();
+        let sizes = &page[27..];
+        if sizes.len() < usize::from(header[26]) {
+            return None;
+        }
+        let size: u64 = sizes.iter().map(|size| u64::from(*size)).sum();
         let read = (&mut *self.source).take(size).read_to_end(&mut page).ok()?;
         (header.starts_with(b"OggS") && read as u64 == size).then_some(page)
     }

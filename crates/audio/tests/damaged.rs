@@ -191,6 +191,22 @@ fn damaged_id3_tags_are_skipped() {
     }
 }
 
+/// A file that ends in the table of a page's segments, among other places.
+#[test]
+fn ogg_files_that_end_in_a_header_are_errors() {
+    for name in ["chirp.ogg", "chirp.opus"] {
+        let file = golden(name);
+        for end in 1..300 {
+            let error = AudioReader::from_bytes(file[..end].to_vec()).expect_err("no audio");
+            let kinds = [ErrorKind::Format, ErrorKind::Unsupported];
+            assert!(
+                kinds.contains(&error.kind()),
+                "{name} of {end} bytes: {error}"
+            );
+        }
+    }
+}
+
 #[test]
 fn damaged_comments_of_ogg_files_are_skipped() {
     for name in ["chirp.ogg", "chirp.opus"] {

@@ -3,8 +3,8 @@
 use super::super::memory::peak;
 use tabla::{Error, ErrorKind, Result};
 
-/// Returns the result of a parser of `size` bytes, `None` for an error. Checks the error, that its message is one line,
-/// and that rejecting the bytes took at most four times their size and 16 MB of memory, so that no number in a file
+/// Returns the result of a parser of `size` bytes, `None` for an error. Checks the error, that its message has
+/// no control characters of the file, and that rejecting the bytes took at most four times their size and 16 MB of memory, so that no number in a file
 /// decides how much is allocated.
 pub(crate) fn accepted<T>(size: usize, work: impl FnOnce() -> Result<T>) -> Option<T> {
     let (result, peak) = peak(work);
@@ -13,7 +13,7 @@ pub(crate) fn accepted<T>(size: usize, work: impl FnOnce() -> Result<T>) -> Opti
         Err(error) => {
             check(&error);
             let text = error.to_string();
-            assert!(!text.contains('\n'), "{text:?}");
+            assert!(!text.contains(is_unprintable), "{text:?}");
             let most = 4 * size + (16 << 20);
             assert!(
                 peak <= most,
@@ -22,6 +22,11 @@ pub(crate) fn accepted<T>(size: usize, work: impl FnOnce() -> Result<T>) -> Opti
             None
         }
     }
+}
+
+/// Returns whether a terminal would obey a character.
+fn is_unprintable(c: char) -> bool {
+    c.is_control() && !matches!(c, '\n' | '\t')
 }
 
 /// Checks an error: it is not a panic that was caught or a failed check of the library.
