@@ -74,7 +74,7 @@ impl Error {
     pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
         Self {
             kind,
-            message: shorten(&message.to_string()).into(),
+            message: printable(&shorten(&message.to_string())).into(),
             source: None,
         }
     }
@@ -106,7 +106,12 @@ pub trait Context<T> {
 impl<T> Context<T> for Result<T> {
     fn context(self, clause: impl fmt::Display) -> Self {
         self.map_err(|e| Error {
-            message: format!("{}: {}", shorten(&clause.to_string()), e.message).into(),
+            message: format!(
+                "{}: {}",
+                printable(&shorten(&clause.to_string())),
+                e.message
+            )
+            .into(),
             ..e
         })
     }
@@ -140,6 +145,29 @@ pub fn shorten(message: &str) -> Cow<'_, str> {
         rest = after;
     }
     start(&short, MESSAGE_CHARS_MAX).into_owned().into()
+}
+
+/// Escapes control characters of a message, which may be of a file or a user: a terminal or a log would obey them.
+/// Keeps line breaks and tabs outside of quoted texts, which messages of several lines have.
+fn printable(message: &str) -> Cow<'_, str> {
+    if !message.contains(char::is_control) {
+        return message.into();
+    }
+    let mut printable = String::new();
+    let mut rest = message;
+    while let Some(first) = rest.chars().next() {
+        let quoted = is_quote(first).then(|| quoted_len(rest)).flatten();
+        let (part, after) = rest.split_at(quoted.unwrap_or(first.len_utf8()));
+        for c in part.chars() {
+            let is_kept = quoted.is_none() && matches!(c, '\n' | '\t');
+            match c.is_control() && !is_kept {
+                true => printable.extend(c.escape_default()),
+                false => printable.push(c),
+            }
+        }
+        rest = after;
+    }
+    printable.into()
 }
 
 /// Returns the first 200 characters of a text of a file or a user, for a message.
@@ -209,6 +237,28 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_in_messages_are_escaped() {
+        for (message, expected) in [
+            ("a\n\tb", "a\n\tb"),
+            ("a \u{1b}[31m b\r", "a \\u{1b}[31m b\\r"),
+            (
+                "unknown variant `\n\u{b}`, expected `x`",
+                "unknown variant `\\n\\u{b}`, expected `x`",
+            ),
+            ("\"a\tb\" and \"c\n", "\"a\\tb\" and \"c\n"),
+            ("é \u{9b}1m", "é \\u{9b}1m"),
+        ] {
+            let error = Error::new(ErrorKind::Format, message);
+            assert_eq!(error.message(), expected);
+            let error = Err::<(), _>(Error::new(ErrorKind::Format, "b")).context(message);
+            assert_eq!(
+                error.expect_err("an error").message(),
+                format!("{expected}: b")
+            );
+        }
+    }
 
     #[test]
     fn foreign_text_in_messages_is_short() {
