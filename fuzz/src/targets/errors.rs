@@ -3,9 +3,9 @@
 use super::super::memory::peak;
 use tabla::{Error, ErrorKind, Result};
 
-/// Returns the result of a parser of `size` bytes, `None` for an error. Checks the error, that its message has
-/// no control characters of the file, and that rejecting the bytes took at most four times their size and 16 MB of memory, so that no number in a file
-/// decides how much is allocated.
+/// Returns the result of a parser of `size` bytes, `None` for an error. Checks the error, that its message has no
+/// control characters of the file, and that rejecting the bytes took at most four times their size and 16 MB of memory,
+/// so that no number in a file decides how much is allocated.
 pub(crate) fn accepted<T>(size: usize, work: impl FnOnce() -> Result<T>) -> Option<T> {
     let (result, peak) = peak(work);
     match result {
