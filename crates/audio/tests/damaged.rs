@@ -191,18 +191,22 @@ fn damaged_id3_tags_are_skipped() {
     }
 }
 
-/// A file that ends in the table of a page's segments, among other places.
+/// Every end in the first pages, such as in the table of a page's segments.
 #[test]
-fn ogg_files_that_end_in_a_header_are_errors() {
+fn ogg_files_that_end_in_a_header_do_not_panic() {
     for name in ["chirp.ogg", "chirp.opus"] {
         let file = golden(name);
         for end in 1..300 {
-            let error = AudioReader::from_bytes(file[..end].to_vec()).expect_err("no audio");
-            let kinds = [ErrorKind::Format, ErrorKind::Unsupported];
-            assert!(
-                kinds.contains(&error.kind()),
-                "{name} of {end} bytes: {error}"
-            );
+            match read(AudioReader::from_bytes(file[..end].to_vec())) {
+                Ok(samples) => assert!(!samples.is_empty(), "{name} of {end} bytes"),
+                Err(error) => {
+                    let kinds = [ErrorKind::Format, ErrorKind::Unsupported];
+                    assert!(
+                        kinds.contains(&error.kind()),
+                        "{name} of {end} bytes: {error}"
+                    );
+                }
+            }
         }
     }
 }
