@@ -65,7 +65,7 @@ fn alternatives(choices: &mut Choices<'_>, depth: usize) -> Vec<Vec<Node>> {
 
 fn node(choices: &mut Choices<'_>, depth: usize) -> Node {
     match choices.below(12) {
-        0..4 => Node::Text(choices.pick(&["a", "ab", "b", "", "\u{4f60}", "\"", "{\"", "\n"])),
+        0..4 => Node::Text(choices.pick::<&str>(&["a", "ab", "b", "", "\u{4f60}", "\"", "{\"", "\n"])),
         4 | 5 => Node::Class(choices.rarely(4), classes(choices)),
         6 => Node::Any,
         7 | 8 => Node::Rule(choices.below(RULES)),

@@ -39,7 +39,7 @@ pub(crate) fn run(input: &[u8]) {
         let name = format!("m-{:05}-of-{named:05}.gguf", choices.number(no + 1));
         paths.push(folder.write(name, file));
     }
-    if let Some(directory) = accepted(size, || format::open(choices.pick(&paths))) {
+    if let Some(directory) = accepted(size, || format::open(choices.pick(&paths).as_path())) {
         gguf::check(&directory, size);
         assert!(directory.paths().count() as u64 <= count.max(1));
         assert!(

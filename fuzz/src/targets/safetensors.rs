@@ -51,7 +51,7 @@ pub(crate) fn run(input: &[u8]) {
 pub(crate) fn file(choices: &mut Choices<'_>) -> Vec<u8> {
     let (mut header, mut end) = (String::from("{"), 0);
     if choices.rarely(3) {
-        header += choices.pick(&[
+        header += choices.pick::<&str>(&[
             r#""__metadata__":{"format":"pt"}"#,
             r#""__metadata__":{"a":1}"#,
             r#""__metadata__":[]"#,
@@ -63,7 +63,7 @@ pub(crate) fn file(choices: &mut Choices<'_>) -> Vec<u8> {
         }
         tensor(&mut header, &mut end, index, choices);
     }
-    header += choices.pick(&["}", "} ", "}\n", "", "},", "}}"]);
+    header += choices.pick::<&str>(&["}", "} ", "}\n", "", "},", "}}"]);
     let mut file = choices.number(header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());
     file.resize(file.len() + choices.number(end).min(1 << 16) as usize, 3);

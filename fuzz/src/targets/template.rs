@@ -222,7 +222,7 @@ fn statement(out: &mut String, choices: &mut Choices<'_>, depth: usize) {
         }
         8 if depth > 0 => block(out, "set", name, choices, depth),
         9 => {
-            *out += choices.pick(&[
+            *out += choices.pick::<&str>(&[
                 "{% break %}",
                 "{% continue %}",
                 "{# x #}",
