@@ -116,7 +116,9 @@ fn random_calls_are_safe() {
     assert!(out.stderr.is_empty(), "{}", text(&out.stderr));
     let inputs = root().join("fuzz/corpus/capi").read_dir();
     let inputs = inputs.expect("inputs of the fuzz target");
-    let paths: Vec<_> = inputs.map(|input| input.expect("an input").path()).collect();
+    let paths: Vec<_> = inputs
+        .map(|input| input.expect("an input").path())
+        .collect();
     assert!(!paths.is_empty(), "the fuzz target has no inputs");
     run(on_cpu(Command::new(&program)).args(paths));
     under_valgrind(&program, &[CALLS_UNDER_VALGRIND.as_ref(), "2".as_ref()]);

@@ -15,8 +15,8 @@ enum Node {
     Class(bool, Vec<(char, char)>),
     Any,
     Rule(usize),
-    Group(Vec<Vec<Node>>),
-    Repeat(Box<Node>, u32, Option<u32>),
+    Group(Vec<Vec<Self>>),
+    Repeat(Box<Self>, u32, Option<u32>),
 }
 
 pub(crate) fn run(input: &[u8]) {
@@ -65,7 +65,9 @@ fn alternatives(choices: &mut Choices<'_>, depth: usize) -> Vec<Vec<Node>> {
 
 fn node(choices: &mut Choices<'_>, depth: usize) -> Node {
     match choices.below(12) {
-        0..4 => Node::Text(choices.pick::<&str>(&["a", "ab", "b", "", "\u{4f60}", "\"", "{\"", "\n"])),
+        0..4 => {
+            Node::Text(choices.pick::<&str>(&["a", "ab", "b", "", "\u{4f60}", "\"", "{\"", "\n"]))
+        }
         4 | 5 => Node::Class(choices.rarely(4), classes(choices)),
         6 => Node::Any,
         7 | 8 => Node::Rule(choices.below(RULES)),

@@ -81,7 +81,7 @@ fn object(choices: &mut Choices<'_>, depth: usize) -> Value {
         2 => object["maxProperties"] = json!(choices.below(3)),
         3 => {
             object["patternProperties"] =
-                json!({ choices.pick(&PATTERNS).0: schema(choices, depth - 1) })
+                json!({ choices.pick(&PATTERNS).0: schema(choices, depth - 1) });
         }
         _ => {}
     }

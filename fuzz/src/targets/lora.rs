@@ -17,7 +17,7 @@ const HEADER: usize = 4096;
 
 fn model() -> &'static Model {
     static MODEL: OnceLock<Model> = OnceLock::new();
-    MODEL.get_or_init(|| load(&golden("arch/llama/model.gguf")).expect("a valid model"))
+    MODEL.get_or_init(|| load(golden("arch/llama/model.gguf")).expect("a valid model"))
 }
 
 pub(crate) fn run(input: &[u8]) {

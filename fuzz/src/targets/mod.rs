@@ -30,8 +30,11 @@ mod text;
 mod tokenizer;
 mod tokenizer_json;
 
-/// Every target with its function.
-pub(crate) const TARGETS: [(&str, fn(&[u8])); 19] = [
+/// A name and the function that checks an input.
+type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub(crate) const TARGETS: [Target; 19] = [
     ("audio", audio::run),
     ("compiled", compiled::run),
     ("config", config::run),

@@ -228,7 +228,7 @@ fn statement(out: &mut String, choices: &mut Choices<'_>, depth: usize) {
                 "{# x #}",
                 "{% raw %}{{{% endraw %}",
                 "{%",
-            ])
+            ]);
         }
         10 => *out += "{% set ns = namespace(x=1) %}",
         11 if depth > 0 => block(out, "generation", "", choices, depth),

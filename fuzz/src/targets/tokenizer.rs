@@ -39,13 +39,15 @@ struct Case {
     is_lossless: bool,
 }
 
-fn case(built: Tokenizer, is_lossless: bool) -> Case {
-    let sections: HashMap<_, _> = built.sections().into_iter().collect();
-    let section = |name: &str| Some(Section::aligned_copy(sections.get(name)?));
-    Case {
-        reopened: Tokenizer::from_sections(section).expect("its sections"),
-        built,
-        is_lossless,
+impl Case {
+    fn of((built, is_lossless): (Tokenizer, bool)) -> Self {
+        let sections: HashMap<_, _> = built.sections().into_iter().collect();
+        let section = |name: &str| Some(Section::aligned_copy(sections.get(name)?));
+        Self {
+            reopened: Tokenizer::from_sections(section).expect("its sections"),
+            built,
+            is_lossless,
+        }
     }
 }
 
@@ -59,10 +61,10 @@ fn cases() -> &'static [Case] {
         json["normalizer"] = Value::Null;
         let mut cases: Vec<_> = FILES
             .iter()
-            .map(|(text, lossless)| case(built(text), *lossless))
+            .map(|(text, is_lossless)| (built(text), *is_lossless))
             .collect();
-        cases.extend([case(story, true), case(built(&json.to_string()), true)]);
-        cases
+        cases.extend([(story, true), (built(&json.to_string()), true)]);
+        cases.into_iter().map(Case::of).collect()
     })
 }
 
