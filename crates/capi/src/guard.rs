@@ -196,7 +196,7 @@ mod tests {
             guard(|| Err(Error::new(ErrorKind::Io, "no\0 file"))),
             ErrorKind::Io as i32
         );
-        assert_eq!(last(), "no file");
+        assert_eq!(last(), "no\\u{0} file");
         assert_eq!(guard(|| panic!("at {}", "once")), ErrorKind::Panic as i32);
         assert_eq!(last(), "panic inside the library: at once");
         assert_eq!(tabla_last_error_code(), ErrorKind::Panic as i32);
