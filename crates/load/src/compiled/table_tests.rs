@@ -250,7 +250,7 @@ fn tables_that_do_not_fit_the_model_are_rejected() {
         t.stages[0].start = t.stages[0].end;
     });
     check("invalid command range", &|t| {
-        t.stages[0].start = t.stages[0].end + 1
+        t.stages[0].start = t.stages[0].end + 1;
     });
     check("a token of an argmax", &|t| {
         let (body, advance) = (t.cmds[1], last(t));
