@@ -18,7 +18,8 @@ use tabla_core::error::{Context, Result, bail};
 /// that does not describe the files is a warning.
 ///
 /// The files must not change while the directory exists. If another program truncates a file,
-/// reading the missing part ends the process with `SIGBUS`; replacing a file by renaming is safe.
+/// reading the missing part ends the process with `SIGBUS`, unless
+/// [`catch_file_faults`](super::catch_file_faults) was called; replacing a file by renaming is safe.
 ///
 /// # Errors
 /// `Io` if a file is missing, `Format` if a file is invalid, `Unsupported` for a valid file of an

@@ -95,11 +95,12 @@ impl Catalog {
     /// Returns whether weights that are used in place are copied to memory. Files of other machines are mapped if their
     /// weights do not fit.
     fn copies(&self, bytes: u64) -> Result<bool> {
-        let fits = memory::check_copies(bytes);
+        // Reading the free memory takes longer than opening a compiled model.
+        let fits = || memory::check_copies(bytes);
         match self.load_mode {
             LoadMode::Mmap => Ok(false),
-            LoadMode::Auto => Ok(self.file().is_remote() && fits.is_ok()),
-            LoadMode::Read if cfg!(target_os = "linux") => fits.map(|()| true),
+            LoadMode::Auto => Ok(self.file().is_remote() && fits().is_ok()),
+            LoadMode::Read if cfg!(target_os = "linux") => fits().map(|()| true),
             LoadMode::Read => {
                 tracing::warn!("files are read into memory on Linux only; the file is mapped");
                 Ok(false)
@@ -243,7 +244,7 @@ impl Tensors for Catalog {
     }
 
     fn copy_in_place(&self, weights: &BTreeSet<u32>) -> Result<()> {
-        if self.load_mode == LoadMode::Mmap {
+        if self.load_mode == LoadMode::Mmap || self.model.in_memory {
             return Ok(());
         }
         let file = self.file();
