@@ -55,7 +55,11 @@ pub(super) fn load_mode(value: &str) -> Result<Change, String> {
     match value {
         "none" => Ok(Change::args(&["--load-mode", "read"])),
         "auto" | "mmap" | "read" => Ok(Change::args(&["--load-mode", value])),
-        _ => Err("Tabla does not lock memory: use auto, mmap or read".to_string()),
+        "mlock" | "mmap+mlock" | "dio" => Err(
+            "Tabla does not lock memory or read past the page cache: use auto, mmap or read"
+                .to_string(),
+        ),
+        _ => Err("expected auto, mmap or read".to_string()),
     }
 }
 

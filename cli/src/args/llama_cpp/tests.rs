@@ -227,6 +227,8 @@ fn ignored_options_take_their_values_and_print_a_note() {
 
 #[test]
 fn other_options_are_refused_by_their_names() {
+    refused(&["-lm", "mlock"], "does not lock memory");
+    refused(&["-lm", "foo"], "expected auto, mmap or read");
     refused(&["-ts", "3,1"], "-ts is not supported");
     refused(&["chat", "-f", "x.txt"], "-p \"$(cat FILE)\"");
     refused(&["quantize", "-o", "x.gguf"], "after the input");
