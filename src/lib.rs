@@ -45,7 +45,7 @@ mod decode;
 mod sync;
 
 pub use tabla_audio as audio;
-pub use tabla_core::{device, dtype, op, utf8};
+pub use tabla_core::{device, dtype, op, reserve, utf8};
 pub use tabla_format as format;
 pub use tabla_load::{exec, load};
 pub use tabla_plan as plan;

@@ -16,6 +16,10 @@ use output::report::print_failure;
 use output::{terminal, warnings};
 use std::process::ExitCode;
 
+/// Allocations that fail become errors of the requests and commands that need too much memory.
+#[global_allocator]
+static ALLOCATOR: tabla::reserve::Reserve = tabla::reserve::Reserve::new(std::alloc::System);
+
 fn main() -> ExitCode {
     environment::disable_device_select();
     // Elsewhere, a truncated file ends the process.

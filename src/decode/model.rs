@@ -14,6 +14,7 @@ use crate::model::{
 };
 use crate::op::hooks::HookSpec;
 use crate::op::table::Table;
+use crate::reserve;
 use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use parking_lot::Mutex;
 use std::path::Path;
@@ -364,11 +365,12 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of `work`; `Poisoned` if the model's thread has ended.
+    /// Those of `work`; `Memory` if it is used up; `Poisoned` if the model's thread has ended.
     pub(super) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Engine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        reserve::check()?;
         let (sender, answer) = channel();
         let work = move |engine: &mut Engine| {
             // Ignore that the receiver is gone.

@@ -38,3 +38,8 @@ mod tests;
 mod text;
 mod transcribe_options;
 mod transcription;
+
+/// Allocations that fail become errors of the calls that need too much memory.
+#[cfg(feature = "reserve")]
+#[global_allocator]
+static ALLOCATOR: tabla::reserve::Reserve = tabla::reserve::Reserve::new(std::alloc::System);

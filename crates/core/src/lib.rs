@@ -7,5 +7,6 @@ pub mod error;
 pub mod exec;
 pub mod op;
 pub mod options;
+pub mod reserve;
 pub mod scales;
 pub mod utf8;

@@ -30,6 +30,7 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
         &["unsafe"],
         &[
             "crates/capi/src/",
+            "crates/core/src/reserve.rs",
             "crates/cpu/src/simd/",
             "crates/cpu/src/pool.rs",
             "crates/cpu/src/memory.rs",

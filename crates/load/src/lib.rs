@@ -66,7 +66,7 @@ pub mod load {
 }
 
 use tabla_audio as audio;
-use tabla_core::error;
+use tabla_core::{error, reserve};
 use tabla_format as format;
 use tabla_plan as plan;
 use tabla_speech as speech;

@@ -3,6 +3,7 @@
 use super::options::LoadOptions;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result, bail};
+use crate::reserve;
 use std::time::{Duration, Instant};
 
 /// A loading stage, in execution order. The integer value is the stage number, 1 to 18.
@@ -110,7 +111,9 @@ impl<'a> Stages<'a> {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let start = Instant::now();
-        let out = work().context(format_args!("stage {} {}", stage as u32, stage.name()))?;
+        let label = format_args!("stage {} {}", stage as u32, stage.name());
+        let out = work().context(label)?;
+        reserve::check().context(label)?;
         let entry = self.took.iter_mut().find(|(name, _)| *name == stage.name());
         if let Some((_, took)) = entry {
             *took += start.elapsed();
@@ -127,6 +130,7 @@ impl<'a> Stages<'a> {
             bail!(Cancelled, "{label}: loading was stopped");
         }
         let out = work().context(label)?;
+        reserve::check().context(label)?;
         let took = start.elapsed();
         tracing::debug!(took = ?took, "ended");
         self.took.push((stage.name(), took));

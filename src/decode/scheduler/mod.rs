@@ -22,6 +22,7 @@ use super::request_queue::{Message, Received, RequestQueue, WaitPolicy};
 use super::rows::PendingTokens;
 use super::sequence::StepBits;
 use crate::error::{Error, ErrorKind, Result};
+use crate::reserve;
 use slots::Slots;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -159,7 +160,7 @@ impl Scheduler {
                 let message = "the model is busy: no slot is free";
                 request.end(Err(Error::new(ErrorKind::Busy, message)));
             }
-            Message::Start(mut request) => match (self.engine.linked.check_files)() {
+            Message::Start(mut request) => match self.check() {
                 Ok(()) => self.waiting.push_back(request),
                 Err(e) => request.end(Err(e)),
             },
@@ -172,6 +173,12 @@ impl Scheduler {
         }
     }
 
+    /// Checks that the model's files have not changed, and that there is memory.
+    fn check(&self) -> Result<()> {
+        (self.engine.linked.check_files)()?;
+        reserve::check()
+    }
+
     /// Returns whether a slot is free and no queued request needs it.
     fn has_free_slot(&self) -> bool {
         self.slots.free().is_some() && !self.waiting.iter().any(Request::needs_slot)
@@ -180,6 +187,12 @@ impl Scheduler {
     /// Runs one iteration: a chunk and a burst. Returns whether there was work.
     fn run_iteration(&mut self) -> bool {
         self.end_cancelled();
+        if let Err(e) = reserve::check() {
+            self.fail(&e);
+            for mut request in self.waiting.drain(..) {
+                request.end(Err(Error::new(e.kind(), e.message())));
+            }
+        }
         let decoded = self.engine.decode_windows();
         let done = self.admit().and_then(|()| {
             let prefilled = self.prefill()?;

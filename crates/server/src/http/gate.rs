@@ -119,6 +119,7 @@ async fn receive(
     origin: Option<&HeaderValue>,
 ) -> ApiResult<Received> {
     check_headers(&parts.headers)?;
+    tabla::reserve::check().map_err(|e| ApiError::from(e).retry_after(1))?;
     if parts.method == Method::OPTIONS {
         return Ok(Received::Preflight);
     }

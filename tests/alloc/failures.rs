@@ -1,0 +1,245 @@
+//! Allocations that fail: every operation is an error or succeeds with memory of the reserve, and afterwards the same
+//! operation gives the same result as before. The process never ends, and nothing leaks.
+//!
+//! Each case runs in a process of its own, which a failure may end.
+
+use super::{BYTES, golden};
+use serde_json::json;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::text::{ChatTemplate, Conversation, EncodeOptions, Grammar, TemplateTokens};
+use tabla::{ErrorKind, GenerateOptions, Model, Result, Sampling, Session, Source};
+
+/// Names the case that a child process runs.
+const CASE: &str = "TABLA_TEST_FAILED_ALLOCATIONS";
+/// Number of places of a case where allocations fail: all places, or evenly spaced.
+const SAMPLES: u64 = 20;
+/// The same with `TABLA_EXHAUSTIVE=1`.
+const EXHAUSTIVE_SAMPLES: u64 = 20_000;
+/// Maximum growth of the memory over all runs of a case.
+const GROWTH_MAX: usize = 64 << 10;
+
+/// Allocations until the first that fails; `u64::MAX` if none does.
+static UNTIL_FAILURE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Number of allocations that fail then.
+static FAILURES: AtomicU64 = AtomicU64::new(0);
+/// Allocations since the failures were set.
+static SINCE: AtomicU64 = AtomicU64::new(0);
+
+/// Returns whether the next allocation fails.
+pub(super) fn fails() -> bool {
+    let from = UNTIL_FAILURE.load(Ordering::Relaxed);
+    if from == u64::MAX {
+        return false;
+    }
+    let at = SINCE.fetch_add(1, Ordering::Relaxed);
+    at >= from && at - from < FAILURES.load(Ordering::Relaxed)
+}
+
+/// Runs `work` with `count` failures from allocation `from` on. Returns its result and its number of allocations.
+fn with_failures<T>(from: u64, count: u64, work: impl FnOnce() -> T) -> (T, u64) {
+    SINCE.store(0, Ordering::Relaxed);
+    FAILURES.store(count, Ordering::Relaxed);
+    UNTIL_FAILURE.store(from, Ordering::Relaxed);
+    let out = work();
+    UNTIL_FAILURE.store(u64::MAX, Ordering::Relaxed);
+    (out, SINCE.load(Ordering::Relaxed))
+}
+
+/// An operation, whose result is a text.
+struct Case {
+    name: &'static str,
+    source: fn() -> Source,
+    run: fn(&Source, Option<&Model>) -> Result<String>,
+    /// Whether the model is loaded before.
+    uses_model: bool,
+}
+
+fn options() -> LoadOptions {
+    LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .max_context(256)
+}
+
+fn load(source: &Source) -> Result<Model> {
+    Model::builder(source.clone()).options(options()).load()
+}
+
+fn story() -> Source {
+    Source::BuiltIn
+}
+
+/// A real model of 49,152 tokens, 13 MB of tokenizer.
+fn real() -> Source {
+    let folder = std::env::var_os("TABLA_TESTDATA").expect("checked before");
+    let file = "gguf/SmolLM2-135M-Instruct.Q4_1.gguf";
+    Source::Path(std::path::Path::new(&folder).join(file))
+}
+
+fn text(model: &Model, options: &GenerateOptions) -> Result<String> {
+    let mut session = Session::new(model.clone());
+    let prompt = session
+        .tokenizer()
+        .encode("Once upon a time", EncodeOptions::PROMPT)?;
+    session.prefill(&prompt)?;
+    let mut text = String::new();
+    for piece in session.generate(options)? {
+        text.push_str(&piece?.text);
+    }
+    Ok(text)
+}
+
+fn greedy() -> GenerateOptions {
+    GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .max_tokens(12)
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "load",
+        source: story,
+        run: |source, _| load(source)?.digest().map(|digest| format!("{digest:?}")),
+        uses_model: false,
+    },
+    Case {
+        name: "load a real model",
+        source: real,
+        run: |source, _| load(source)?.digest().map(|digest| format!("{digest:?}")),
+        uses_model: false,
+    },
+    Case {
+        name: "load and generate",
+        source: || golden("gemma3"),
+        run: |source, _| {
+            let model = load(source)?;
+            let mut session = Session::new(model);
+            session.prefill(&[5, 6, 7])?;
+            let tokens = session.generate(&greedy())?.map(|p| p.map(|p| p.token));
+            Ok(format!("{:?}", tokens.collect::<Result<Vec<u32>>>()?))
+        },
+        uses_model: false,
+    },
+    Case {
+        name: "generate",
+        source: story,
+        run: |_, model| text(model.expect("loaded"), &greedy()),
+        uses_model: true,
+    },
+    Case {
+        name: "grammar",
+        source: story,
+        run: |_, model| {
+            let model = model.expect("loaded");
+            let grammar = Grammar::Regex("[a-z ]{5,40}".to_string());
+            let grammar = model.compile_grammar(&grammar)?;
+            text(model, &greedy().grammar(Some(grammar)))
+        },
+        uses_model: true,
+    },
+    Case {
+        name: "chat template",
+        source: story,
+        run: |_, model| {
+            let model = model.expect("loaded");
+            let source =
+                "{% for m in messages %}{{ m.role ~ ': ' ~ m.content | trim }}{% endfor %}";
+            let template = ChatTemplate::new(source, TemplateTokens::default())?;
+            let messages = [json!({"role": "user", "content": " Hello "})];
+            let prompt = template.render(&Conversation::new(&messages))?;
+            let tokens = model.tokenizer().encode(&prompt, EncodeOptions::PROMPT)?;
+            Ok(format!("{tokens:?}"))
+        },
+        uses_model: true,
+    },
+    Case {
+        name: "saved session",
+        source: story,
+        run: |_, model| {
+            let model = model.expect("loaded");
+            let mut session = Session::new(model.clone());
+            session.prefill(&[5, 6, 7, 8])?;
+            let folder = std::env::temp_dir();
+            let path = folder.join(format!("tabla-failures-{}", std::process::id()));
+            let loaded = session
+                .save(&path)
+                .and_then(|()| Session::load(model.clone(), &path));
+            let _ = std::fs::remove_file(&path);
+            let session = loaded?;
+            Ok(format!("{:?}", session.tokens()))
+        },
+        uses_model: true,
+    },
+];
+
+/// Runs all cases, each in a child process.
+pub(super) fn check_failures() {
+    let program = std::env::current_exe().expect("the path of this program");
+    for case in CASES {
+        if case.name.contains("real") && std::env::var_os("TABLA_TESTDATA").is_none() {
+            println!("SKIPPED: {}: TABLA_TESTDATA is not set", case.name);
+            continue;
+        }
+        let child = Command::new(&program)
+            .args(["--nocapture", "--test-threads=1"])
+            .env(CASE, case.name)
+            .output()
+            .expect("a child process");
+        let out = String::from_utf8_lossy(&child.stdout);
+        let err = String::from_utf8_lossy(&child.stderr);
+        println!("{out}");
+        assert!(
+            child.status.success(),
+            "{}: {}\n{out}\n{err}",
+            case.name,
+            child.status
+        );
+        assert!(out.contains("failures, "), "{}: no result", case.name);
+    }
+}
+
+/// Returns the name of the case that this process runs.
+pub(super) fn child_case() -> Option<String> {
+    std::env::var(CASE).ok()
+}
+
+/// Runs a case.
+pub(super) fn run_case(name: &str) {
+    let case = CASES.iter().find(|case| case.name == name);
+    let case = case.expect("a case of this name");
+    let source = (case.source)();
+    let model = case.uses_model.then(|| load(&source).expect("load"));
+    let run = || (case.run)(&source, model.as_ref());
+    let expected = run().expect("without failures");
+    let (_, count) = with_failures(u64::MAX - 1, 0, run);
+    let exhaustive = std::env::var_os("TABLA_EXHAUSTIVE").is_some_and(|v| v == "1");
+    let samples = if exhaustive {
+        EXHAUSTIVE_SAMPLES
+    } else {
+        SAMPLES
+    };
+    let step = count.div_ceil(samples).max(1);
+    let before = BYTES.load(Ordering::SeqCst);
+    let mut errors = 0;
+    for failures in [1, u64::MAX] {
+        for from in (0..count).step_by(usize::try_from(step).expect("small")) {
+            let (out, _) = with_failures(from, failures, run);
+            match out {
+                Ok(text) => assert_eq!(text, expected, "allocation {from} failed"),
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::Memory, "allocation {from}: {e}");
+                    errors += 1;
+                }
+            }
+            tabla::reserve::check().expect("everything is freed");
+            assert_eq!(run().expect("without failures"), expected);
+        }
+    }
+    let growth = BYTES.load(Ordering::SeqCst).wrapping_sub(before);
+    let growth = isize::try_from(growth.cast_signed()).unwrap_or(0);
+    println!(
+        "{name}: {count} allocations, every {step}th fails: {errors} failures, {growth} bytes more"
+    );
+    assert!(growth < GROWTH_MAX.cast_signed(), "{growth} bytes leaked");
+}
