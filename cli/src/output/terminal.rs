@@ -238,18 +238,18 @@ impl Progress {
         let (ended, receiver) = channel::<()>();
         let shown = bar.clone();
         let is_shown = stderr_is_terminal() && !is_quiet();
-        let delay_thread = is_shown.then(|| {
-            std::thread::spawn(move || {
-                if receiver.recv_timeout(BAR_DELAY) == Err(RecvTimeoutError::Timeout) {
-                    shown.set_draw_target(ProgressDrawTarget::stderr());
-                    shown.enable_steady_tick(BAR_DELAY);
-                }
-            })
-        });
+        let show = move || {
+            if receiver.recv_timeout(BAR_DELAY) == Err(RecvTimeoutError::Timeout) {
+                shown.set_draw_target(ProgressDrawTarget::stderr());
+                shown.enable_steady_tick(BAR_DELAY);
+            }
+        };
+        // If the thread cannot be started, the bar is not shown.
+        let delay_thread = is_shown.then(|| std::thread::Builder::new().spawn(show).ok());
         Self {
             bar,
             ended: Some(ended),
-            delay_thread,
+            delay_thread: delay_thread.flatten(),
         }
     }
 

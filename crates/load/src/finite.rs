@@ -76,9 +76,12 @@ pub(super) fn search(catalog: &Catalog) -> Vec<NotFinite> {
     };
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(work);
+        for _ in 1..threads {
+            // If a thread cannot be started, the others do its work.
+            let thread = std::thread::Builder::new().name("tabla-finite".to_string());
+            let _ = thread.spawn_scoped(scope, work);
         }
+        work();
     });
     let mut found = found.into_inner().expect("searching does not panic");
     found.sort_by_key(|(tensor, result)| (*tensor, result.first));

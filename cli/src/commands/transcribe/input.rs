@@ -119,7 +119,7 @@ impl Input {
     /// Opens the recording.
     pub(super) fn open(&self, raw: &RawArgs) -> Result<Audio, Failure> {
         if self.is_stdin() {
-            return Ok(Audio::Stream(read_ahead(raw.clone())));
+            return read_ahead(raw.clone()).map(Audio::Stream);
         }
         if raw.is_raw() {
             let file = File::open(&self.0);
@@ -139,10 +139,10 @@ type Blocks = Receiver<Result<Vec<f32>, Failure>>;
 
 /// Reads standard input on a thread: a recorder does not wait while a window is transcribed, and Ctrl-C
 /// does not wait for a recorder.
-fn read_ahead(raw: RawArgs) -> Blocks {
+fn read_ahead(raw: RawArgs) -> Result<Blocks, Failure> {
     let (send, receive) = sync_channel(BLOCKS_AHEAD);
     // The read cannot be cancelled: the thread may run until the process exits.
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().spawn(move || {
         let mut audio = match open_stdin(&raw) {
             Ok(audio) => audio,
             Err(failure) => return drop(send.send(Err(failure))),
@@ -157,7 +157,13 @@ fn read_ahead(raw: RawArgs) -> Blocks {
             }
         }
     });
-    receive
+    match thread {
+        Ok(_) => Ok(receive),
+        Err(cause) => Err(Failure::Program {
+            message: "cannot start a thread that reads standard input".to_string(),
+            cause: Some(cause),
+        }),
+    }
 }
 
 fn open_stdin(raw: &RawArgs) -> Result<Audio, Failure> {

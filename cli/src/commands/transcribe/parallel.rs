@@ -34,9 +34,10 @@ pub(super) fn run<T: Send>(
     let mut first = None;
     std::thread::scope(|scope| {
         let (send, failures) = channel();
-        for _ in 0..threads {
+        for at in 0..threads {
             let (send, next, work, has_failed) = (send.clone(), &next, &work, &has_failed);
-            scope.spawn(move || {
+            let thread = std::thread::Builder::new();
+            let started = thread.spawn_scoped(scope, move || {
                 while let Some((at, item)) = next() {
                     if let Err(failure) = work(item) {
                         has_failed.store(true, Ordering::Relaxed);
@@ -45,6 +46,15 @@ pub(super) fn run<T: Send>(
                     }
                 }
             });
+            if let Err(cause) = started {
+                // The threads that were started do its work.
+                let failure = Failure::Program {
+                    message: "cannot start a thread".to_string(),
+                    cause: Some(cause),
+                };
+                first = (at == 0).then_some((0, failure));
+                break;
+            }
         }
         drop(send);
         loop {
