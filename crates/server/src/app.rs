@@ -39,6 +39,10 @@ impl App {
     /// If the configuration is invalid.
     pub(crate) fn new(config: &Config) -> Result<Self, String> {
         let hosts = config.allowed_hosts.iter();
+        let bodies = BodyBudget::new(config.limits.bodies_bytes);
+        let responses = Arc::new(ResponseStore::new(config.limits.stored_responses, &bodies));
+        let store = Arc::downgrade(&responses);
+        bodies.set_reclaim(move || store.upgrade().is_some_and(|store| store.remove_oldest()));
         Ok(Self {
             registry: Arc::new(Registry::new(config)?),
             origins: OriginRules {
@@ -49,11 +53,11 @@ impl App {
             api_keys: config.api_keys.clone(),
             limits: config.limits,
             defaults: RequestDefaults::new(&config.request_defaults)?,
-            bodies: BodyBudget::new(config.limits.bodies_bytes),
+            bodies,
             events: Arc::clone(&config.events),
             metrics_compat: config.metrics_compat,
             pooling: config.pooling,
-            responses: Arc::new(ResponseStore::new(config.limits.stored_responses)),
+            responses,
             started: unix_seconds(),
             is_draining: AtomicBool::new(false),
         })

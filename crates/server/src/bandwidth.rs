@@ -9,9 +9,11 @@ const BYTES: usize = 256 << 20;
 /// Duration of the measurement.
 const TIME: Duration = Duration::from_millis(150);
 
-/// Returns the bytes per second that all threads read, the best of several passes.
-pub(crate) fn measure() -> f64 {
-    let buffer = vec![1u64; BYTES / size_of::<u64>()];
+/// Returns the bytes per second that all threads read, the best of several passes; `None` without enough memory.
+pub(crate) fn measure() -> Option<f64> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(BYTES / size_of::<u64>()).ok()?;
+    buffer.resize(BYTES / size_of::<u64>(), 1_u64);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let part = buffer.len().div_ceil(threads);
     let begun = Instant::now();
@@ -19,15 +21,16 @@ pub(crate) fn measure() -> f64 {
     while begun.elapsed() < TIME {
         let pass = Instant::now();
         thread::scope(|scope| {
-            for part in buffer.chunks(part) {
-                scope.spawn(|| {
-                    black_box(part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)))
-                });
-            }
-        });
+            let mut parts = buffer.chunks(part).map(|part| {
+                let read =
+                    || black_box(part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+                thread::Builder::new().spawn_scoped(scope, read).ok()
+            });
+            parts.try_for_each(|started| started.map(drop))
+        })?;
         #[expect(clippy::cast_precision_loss, reason = "a rate for display")]
         let rate = BYTES as f64 / pass.elapsed().as_secs_f64();
         best = best.max(rate);
     }
-    best
+    Some(best)
 }

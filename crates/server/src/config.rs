@@ -32,8 +32,8 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Maximum number of bytes of an uploaded audio file.
     pub audio_bytes: usize,
-    /// Maximum memory of the bodies of all requests and of the values in them, in bytes. Further requests are
-    /// answered with status 503.
+    /// Maximum memory of the bodies of all requests, of the values in them, and of stored responses, in bytes. Stored
+    /// responses are removed when bodies need their memory; further requests are answered with status 503.
     pub bodies_bytes: usize,
     /// Maximum duration of an uploaded audio file.
     pub audio_time: Duration,

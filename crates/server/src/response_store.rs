@@ -1,6 +1,7 @@
-//! Stored responses, in memory. The number, the bytes and the age of entries are limited.
+//! Stored responses, in memory. The number, the bytes and the age of entries are limited, and bodies of requests that
+//! need their memory get it.
 
-use crate::http::memory::{JSON_BYTES_MAX, value_bytes};
+use crate::http::memory::{BodyBudget, BodyMemory, JSON_BYTES_MAX, value_bytes};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,8 @@ pub(crate) struct StoredResponse {
 #[derive(Debug)]
 pub(crate) struct ResponseStore {
     entries_max: usize,
+    /// Of all bodies and responses.
+    budget: Arc<BodyBudget>,
     state: Mutex<State>,
 }
 
@@ -45,8 +48,10 @@ struct State {
 struct Entry {
     response: Arc<Value>,
     items: Arc<Vec<Value>>,
-    /// Items of the earlier responses of the conversation, which may be removed meanwhile.
-    history: Vec<Arc<Vec<Value>>>,
+    /// Memory of the response and its items.
+    memory: Arc<BodyMemory>,
+    /// Items of the earlier responses of the conversation, which may be removed meanwhile, and their memory.
+    history: Vec<(Arc<Vec<Value>>, Arc<BodyMemory>)>,
     /// Bytes of the response, its items and its history.
     bytes: usize,
     /// Key in `State::uses`.
@@ -56,9 +61,10 @@ struct Entry {
 
 impl ResponseStore {
     /// Creates a store of at most `entries_max` responses.
-    pub(crate) fn new(entries_max: usize) -> Self {
+    pub(crate) fn new(entries_max: usize, budget: &Arc<BodyBudget>) -> Self {
         Self {
             entries_max,
+            budget: Arc::clone(budget),
             state: Mutex::default(),
         }
     }
@@ -70,6 +76,11 @@ impl ResponseStore {
         };
         let items = stored.items.iter().map(value_bytes);
         let mut bytes = value_bytes(&stored.response) + items.sum::<usize>();
+        // Before the lock, because this may remove the oldest entries.
+        let memory = self.budget.body();
+        if memory.grow(bytes).is_err() {
+            return;
+        }
         let mut state = self.state();
         state.remove(&id);
         let mut history = Vec::new();
@@ -79,7 +90,7 @@ impl ResponseStore {
                 return;
             };
             history.clone_from(&previous.history);
-            history.push(Arc::clone(&previous.items));
+            history.push((Arc::clone(&previous.items), Arc::clone(&previous.memory)));
             bytes += previous.bytes;
         }
         // A request that continues the conversation could not have its messages.
@@ -94,6 +105,7 @@ impl ResponseStore {
         let entry = Entry {
             response: Arc::new(stored.response),
             items: Arc::new(stored.items),
+            memory,
             history,
             bytes,
             used: 0,
@@ -120,8 +132,9 @@ impl ResponseStore {
         state.evict(self.entries_max);
         state.touch(id);
         let entry = state.entries.get(id)?;
-        let parts = [entry.history.as_slice(), &[Arc::clone(&entry.items)]].concat();
-        Some((parts, entry.bytes))
+        let history = entry.history.iter().map(|(items, _)| items);
+        let parts = history.chain([&entry.items]).cloned();
+        Some((parts.collect(), entry.bytes))
     }
 
     /// Returns an item of a request or an answer.
@@ -137,6 +150,13 @@ impl ResponseStore {
     /// Removes a response. Returns whether it was stored.
     pub(crate) fn remove(&self, id: &str) -> bool {
         self.state().remove(id)
+    }
+
+    /// Removes the least recently used response. Returns whether there was one.
+    pub(crate) fn remove_oldest(&self) -> bool {
+        let mut state = self.state();
+        let oldest = state.uses.first_key_value().map(|(_, id)| id.clone());
+        oldest.is_some_and(|id| state.remove(&id))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

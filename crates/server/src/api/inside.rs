@@ -48,7 +48,7 @@ pub(crate) async fn table(
         .run(move |model, session| {
             let timings = measure(session)?;
             let bandwidth = match model.model.profile().kind {
-                DeviceKind::Cpu => Some(bandwidth::measure()),
+                DeviceKind::Cpu => bandwidth::measure(),
                 DeviceKind::Gpu => None,
             };
             drop(slot);

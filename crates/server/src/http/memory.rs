@@ -1,10 +1,10 @@
-//! Memory of the bodies of all requests in flight, and of the JSON values in them.
+//! Memory of the bodies of all requests in flight, of the JSON values in them, and of stored responses.
 
 use super::error::{ApiError, ApiResult};
 use axum::http::StatusCode;
 use serde_json::Value;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Maximum number of bytes of the JSON values of one body.
 pub(crate) const JSON_BYTES_MAX: usize = 40 << 20;
@@ -25,13 +25,25 @@ const RESIDENT_BYTES: usize = 128 << 10;
 /// Maximum depth of nested lists and objects, that of the parser.
 const DEPTH_MAX: usize = 127;
 
-/// Limit of the memory of all bodies in flight.
-#[derive(Debug)]
+/// Limit of the memory of all bodies in flight and of stored responses together.
 pub(crate) struct BodyBudget {
     used: AtomicUsize,
     bytes: usize,
     /// Whether a large body was freed.
     has_freed: AtomicBool,
+    /// Frees memory that no request needs. Returns whether there was any.
+    reclaim: OnceLock<Reclaim>,
+}
+
+type Reclaim = Box<dyn Fn() -> bool + Send + Sync>;
+
+impl std::fmt::Debug for BodyBudget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BodyBudget")
+            .field("used", &self.used)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Memory of one body. Dropping it returns it to the budget.
@@ -47,7 +59,18 @@ impl BodyBudget {
             used: AtomicUsize::new(0),
             bytes,
             has_freed: AtomicBool::new(false),
+            reclaim: OnceLock::new(),
         })
+    }
+
+    /// Sets the function that frees memory when a body needs it: it returns whether it freed any. Only the first call
+    /// has an effect.
+    pub(crate) fn set_reclaim(&self, reclaim: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.reclaim.set(Box::new(reclaim));
+    }
+
+    fn reclaim(&self) -> bool {
+        self.reclaim.get().is_some_and(|reclaim| reclaim())
     }
 
     /// Returns whether a large body was freed since the last call.
@@ -77,11 +100,12 @@ impl BodyMemory {
             false => self.budget.bytes / 4 * 3,
         };
         let grown = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
-        let taken = self
-            .budget
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
-        if taken.is_err() {
+        let used = &self.budget.used;
+        let take = || used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
+        while take().is_err() {
+            if self.budget.reclaim() {
+                continue;
+            }
             let message = "the bodies of other requests use the memory for bodies, try again later";
             let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
             return Err(error.retry_after(1));

@@ -28,7 +28,7 @@ fn writer(request: &Value) -> Writer {
 
 fn parse(request: &Value) -> Result<ParsedRequest, ApiError> {
     let memory = BodyBudget::new(usize::MAX).body();
-    ResponsesFields::parse(&request.into(), &ResponseStore::new(8), &memory, 16)
+    ResponsesFields::parse(&request.into(), &unlimited(8), &memory, 16)
 }
 
 /// Writes events and returns them as JSON, with identifiers replaced by numbers.
@@ -245,7 +245,7 @@ fn items_become_messages() {
         { "type": "message", "role": "assistant", "content": "f" },
     ]);
     let tools = ToolTable::default();
-    let list = items(Some(list), &ResponseStore::new(1)).expect("valid items");
+    let list = items(Some(list), &unlimited(1)).expect("valid items");
     let list: Vec<&Value> = list.iter().collect();
     let (messages, text_arguments) = messages(Some("i"), &list, 0, &tools).expect("valid items");
     assert_eq!(text_arguments, None);
@@ -394,7 +394,7 @@ fn tools_are_translated() {
 
 #[test]
 fn a_stored_response_is_continued() {
-    let store = Arc::new(ResponseStore::new(2));
+    let store = Arc::new(unlimited(2));
     let mut writer = writer(&fixed_json!({ "input": "hi" }));
     let memory = BodyBudget::new(1 << 20).body();
     writer.storage = Some(Storage {
@@ -429,9 +429,46 @@ fn a_stored_response_is_continued() {
     items(Some(reference), &store).expect_err("the item was removed");
 }
 
+/// A store without a limit of memory.
+fn unlimited(entries: usize) -> ResponseStore {
+    ResponseStore::new(entries, &BodyBudget::new(usize::MAX))
+}
+
+#[test]
+fn bodies_get_the_memory_of_stored_responses() {
+    let budget = BodyBudget::new(4 << 20);
+    let store = Arc::new(ResponseStore::new(8, &budget));
+    let own = Arc::clone(&store);
+    budget.set_reclaim(move || own.remove_oldest());
+    let insert = |id: &str, bytes: usize| {
+        store.insert(StoredResponse {
+            response: json!({ "id": id }),
+            items: vec![json!("a".repeat(bytes))],
+            previous: None,
+        });
+    };
+    insert("a", 900_000);
+    insert("b", 900_000);
+    let body = budget.body();
+    body.grow(1 << 20).expect("both fit next to it");
+    assert!(store.response("a").is_some());
+    // "b" is the oldest now.
+    body.grow(1 << 20).expect("instead of a response");
+    assert!(store.response("b").is_none() && store.response("a").is_some());
+    body.grow(1 << 20).expect("instead of the other");
+    assert!(store.response("a").is_none());
+    body.grow(1 << 20).expect_err("more than three quarters");
+    // Without memory, a response is not stored.
+    insert("c", 1 << 20);
+    assert!(store.response("c").is_none());
+    drop(body);
+    insert("c", 1 << 20);
+    assert!(store.response("c").is_some());
+}
+
 #[test]
 fn the_store_is_bounded() {
-    let store = ResponseStore::new(2);
+    let store = unlimited(2);
     let insert = |id: &str, previous: Option<&str>| {
         store.insert(StoredResponse {
             response: json!({ "id": id }),
@@ -460,7 +497,7 @@ fn the_store_is_bounded() {
     assert!(store.item("item_a").is_none());
     assert!(store.item("item_c").is_some());
     assert_eq!(items(), expected);
-    let empty = ResponseStore::new(0);
+    let empty = unlimited(0);
     empty.insert(StoredResponse {
         response: fixed_json!({ "id": "a" }),
         items: Vec::new(),
