@@ -139,7 +139,13 @@ impl Crate {
         let has = |parts: &[&str]| parts.iter().any(|part| path.contains(part));
         if has(&["/wgpu", "/naga-", "/ash-", "/gpu-"]) {
             Self::Gpu
-        } else if has(&["/registry/", "/rustc/", "library/", "tests/alloc.rs"]) {
+        } else if has(&[
+            "/registry/",
+            "/rustc/",
+            "library/",
+            "tests/alloc.rs",
+            "/reserve.rs",
+        ]) {
             Self::Other
         } else {
             Self::Own
@@ -150,6 +156,9 @@ impl Crate {
         // wgpu's generic `map_async`, which boxes its callback, is compiled into `copy` of the backend.
         if name.contains("tabla_gpu::") && name.contains("::copy::") {
             return Self::Gpu;
+        }
+        if name.contains("GlobalAlloc>::") {
+            return Self::Other;
         }
         let path = name.trim_start_matches(['<', '&', '*']);
         match path.split("::").next().expect("at least one part") {
@@ -179,6 +188,10 @@ fn check_crates() {
             Crate::Own,
         ),
         ("tabla::decode::engine::Engine::step::h1", Crate::Own),
+        (
+            "<tabla_core::reserve::Reserve<A> as core::alloc::global::GlobalAlloc>::realloc::h1",
+            Crate::Other,
+        ),
         ("alloc::vec::Vec<T,A>::reserve::h1", Crate::Other),
     ] {
         assert!(Crate::of_function(name) == expected, "{name}");

@@ -6,7 +6,6 @@ use crate::model::STEP_ROWS_MAX;
 use crate::text::{CompiledGrammar, Matcher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
 
 /// State of a grammar during a generation.
 #[derive(Debug)]
@@ -118,7 +117,7 @@ impl MaskWorker {
         // Each row of a step has at most one job. Bounded channels do not allocate when sending.
         let (jobs, received) = sync_channel::<MaskJob>(STEP_ROWS_MAX as usize);
         let (send_done, done) = sync_channel(STEP_ROWS_MAX as usize);
-        let thread = thread::Builder::new().name("tabla-masks".to_string());
+        let thread = crate::reserve::thread("tabla-masks");
         let run = move || {
             for (slot, mut grammar_state) in received {
                 grammar_state.compute_mask();
@@ -126,7 +125,7 @@ impl MaskWorker {
                 let _ = send_done.send((slot, grammar_state));
             }
         };
-        thread.spawn(run).map_err(|e| {
+        thread.and_then(|thread| thread.spawn(run)).map_err(|e| {
             let message = "cannot start the grammar thread";
             Error::new(ErrorKind::Memory, message).caused_by(e)
         })?;

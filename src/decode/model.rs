@@ -92,8 +92,8 @@ impl Model {
             thread: None,
         };
         let scheduler = Scheduler::new(Engine::new(linked));
-        let thread = std::thread::Builder::new().name("tabla-model".to_string());
-        let thread = thread.spawn(move || scheduler.serve(&request_queue));
+        let serve = move || scheduler.serve(&request_queue);
+        let thread = reserve::thread("tabla-model").and_then(|thread| thread.spawn(serve));
         shared.thread = Some(thread.map_err(|e| {
             let message = "cannot start the model's thread";
             Error::new(ErrorKind::Memory, message).caused_by(e)

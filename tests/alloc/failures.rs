@@ -5,6 +5,7 @@
 
 use super::{BYTES, golden};
 use serde_json::json;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tabla::load::{DeviceChoice, LoadOptions};
@@ -13,6 +14,8 @@ use tabla::{ErrorKind, GenerateOptions, Model, Result, Sampling, Session, Source
 
 /// Names the case that a child process runs.
 const CASE: &str = "TABLA_TEST_FAILED_ALLOCATIONS";
+/// The case with limited memory.
+const LIMITED: &str = "limited";
 /// Number of places of a case where allocations fail: all places, or evenly spaced.
 const SAMPLES: u64 = 20;
 /// The same with `TABLA_EXHAUSTIVE=1`.
@@ -74,7 +77,7 @@ fn story() -> Source {
 fn real() -> Source {
     let folder = std::env::var_os("TABLA_TESTDATA").expect("checked before");
     let file = "gguf/SmolLM2-135M-Instruct.Q4_1.gguf";
-    Source::Path(std::path::Path::new(&folder).join(file))
+    Source::Path(Path::new(&folder).join(file))
 }
 
 fn text(model: &Model, options: &GenerateOptions) -> Result<String> {
@@ -173,16 +176,81 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// Arguments of child processes.
+const ARGUMENTS: [&str; 2] = ["--nocapture", "--test-threads=1"];
+
+/// glibc then reserves no address space for further heaps.
+#[cfg(target_os = "linux")]
+const ONE_HEAP: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
+
+/// Address space in KiB that the program takes without a model, and what is added to it, step by step. With the last,
+/// the story model loads.
+#[cfg(target_os = "linux")]
+const LIMITS: (u64, u64, u64) = (4 << 10, 96 << 10, 6 << 10);
+
+/// Loads and generates in processes whose address space is limited: also memory that is mapped, and threads, fail then.
+#[cfg(target_os = "linux")]
+fn check_limits(program: &Path) {
+    let (first, last, step) = LIMITS;
+    let base = Command::new(program)
+        .args(ARGUMENTS)
+        .env(CASE, "base")
+        .env(ONE_HEAP.0, ONE_HEAP.1)
+        .output();
+    let base = String::from_utf8(base.expect("a child process").stdout).expect("text");
+    let base = base
+        .lines()
+        .find_map(|line| line.split_once("VmSize:")?.1.trim().strip_suffix(" kB"));
+    let base: u64 = base
+        .and_then(|kib| kib.parse().ok())
+        .expect("a number of KiB");
+    let mut outcomes = [0, 0];
+    for more in (first..last).step_by(usize::try_from(step).expect("small")) {
+        let limit = (base + more).to_string();
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -v $1 && shift && exec \"$@\"", "sh", &limit]);
+        let child = limited
+            .arg(program)
+            .args(ARGUMENTS)
+            .env(CASE, LIMITED)
+            .env(ONE_HEAP.0, ONE_HEAP.1);
+        let child = child.output().expect("a child process");
+        let out = String::from_utf8_lossy(&child.stdout);
+        let err = String::from_utf8_lossy(&child.stderr);
+        assert!(
+            child.status.success(),
+            "{limit} KiB: {}\n{out}\n{err}",
+            child.status
+        );
+        let is_error = out.contains("limited: an error");
+        assert!(
+            is_error || out.contains("limited: a text"),
+            "{limit} KiB: {out}"
+        );
+        outcomes[usize::from(is_error)] += 1;
+    }
+    println!(
+        "limits of address space: {} loads, {} errors",
+        outcomes[0], outcomes[1]
+    );
+    assert!(
+        outcomes.iter().all(|count| *count > 0),
+        "{outcomes:?}: no limit is between"
+    );
+}
+
 /// Runs all cases, each in a child process.
 pub(super) fn check_failures() {
     let program = std::env::current_exe().expect("the path of this program");
+    #[cfg(target_os = "linux")]
+    check_limits(&program);
     for case in CASES {
         if case.name.contains("real") && std::env::var_os("TABLA_TESTDATA").is_none() {
             println!("SKIPPED: {}: TABLA_TESTDATA is not set", case.name);
             continue;
         }
         let child = Command::new(&program)
-            .args(["--nocapture", "--test-threads=1"])
+            .args(ARGUMENTS)
             .env(CASE, case.name)
             .output()
             .expect("a child process");
@@ -206,6 +274,33 @@ pub(super) fn child_case() -> Option<String> {
 
 /// Runs a case.
 pub(super) fn run_case(name: &str) {
+    match name {
+        "base" => print!(
+            "{}",
+            std::fs::read_to_string("/proc/self/status").expect("a status")
+        ),
+        LIMITED => run_limited(),
+        name => run_failures(name),
+    }
+}
+
+/// Loads and generates with whatever memory there is.
+fn run_limited() {
+    let outcome = load(&Source::BuiltIn).and_then(|model| text(&model, &greedy()));
+    match outcome {
+        Ok(text) => {
+            assert!(!text.is_empty(), "no text");
+            println!("limited: a text");
+        }
+        Err(e) if matches!(e.kind(), ErrorKind::Memory | ErrorKind::Io) => {
+            println!("limited: an error: {e}");
+        }
+        Err(e) => panic!("{:?}: {e}", e.kind()),
+    }
+}
+
+/// Fails allocations of a case.
+fn run_failures(name: &str) {
     let case = CASES.iter().find(|case| case.name == name);
     let case = case.expect("a case of this name");
     let source = (case.source)();

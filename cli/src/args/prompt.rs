@@ -135,12 +135,13 @@ enum FirstByte {
 fn first_byte() -> FirstByte {
     let (send, receive) = channel();
     // The read cannot be cancelled: the thread may run until the process exits.
-    let thread = std::thread::Builder::new().spawn(move || {
+    let read = move || {
         let mut first = Vec::with_capacity(1);
         let read = io::stdin().take(1).read_to_end(&mut first);
         // The receiver is dropped after a timeout.
         let _ = send.send(read.map(|_| first));
-    });
+    };
+    let thread = tabla::reserve::thread("tabla-stdin").and_then(|thread| thread.spawn(read));
     if let Err(error) = thread {
         return FirstByte::Read(Err(error));
     }

@@ -245,11 +245,12 @@ impl Progress {
             }
         };
         // If the thread cannot be started, the bar is not shown.
-        let delay_thread = is_shown.then(|| std::thread::Builder::new().spawn(show).ok());
+        let thread = is_shown.then(|| tabla::reserve::thread("tabla-progress"));
+        let delay_thread = thread.and_then(|thread| thread.ok()?.spawn(show).ok());
         Self {
             bar,
             ended: Some(ended),
-            delay_thread: delay_thread.flatten(),
+            delay_thread,
         }
     }
 

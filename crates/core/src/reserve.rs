@@ -10,8 +10,11 @@ use crate::error::{Result, bail};
 use linked_list_allocator::Heap;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
+use std::hint::black_box;
+use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Builder;
 
 /// Number of bytes of the reserve.
 pub const RESERVE_BYTES: usize = 32 << 20;
@@ -52,6 +55,25 @@ pub fn check() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Returns the builder of a thread of this name. Every thread of the library starts with it.
+///
+/// # Errors
+///
+/// `OutOfMemory` if the system has no memory for the thread: the standard library takes some of it from the system
+/// itself, and would end the process.
+pub fn thread(name: &str) -> io::Result<Builder> {
+    /// More than the standard library takes.
+    const BYTES: Layout = Layout::new::<[u64; 512]>();
+    // SAFETY: the size is not zero.
+    let block = black_box(unsafe { System.alloc(BYTES) });
+    if block.is_null() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    // SAFETY: allocated above with this layout.
+    unsafe { System.dealloc(block, BYTES) };
+    Ok(Builder::new().name(name.to_string()))
 }
 
 /// Number of bytes of the reserve that are in use.

@@ -9,6 +9,7 @@ use std::mem::discriminant;
 use std::ops::Range;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{Layout, Program, Tensors};
+use tabla_core::reserve;
 use tabla_quant::Matrix;
 
 /// Matrix to pack.
@@ -142,8 +143,8 @@ impl PackedWeights {
             };
             for _ in 1..threads {
                 // If a thread cannot be started, the others do its work.
-                let thread = std::thread::Builder::new().name("tabla-pack".to_string());
-                let _ = thread.spawn_scoped(scope, work);
+                let thread = reserve::thread("tabla-pack");
+                let _ = thread.and_then(|thread| thread.spawn_scoped(scope, work));
             }
             work();
         });

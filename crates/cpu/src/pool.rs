@@ -17,6 +17,7 @@ use std::time::Instant;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::{CommandTiming, Programs};
 use tabla_core::op::table::Cmds;
+use tabla_core::reserve;
 
 /// Barrier polls before a thread parks: about 50 us.
 const SPINS: u32 = 4000;
@@ -89,9 +90,8 @@ impl Pool {
         let mut workers = Vec::with_capacity(threads - 1);
         for thread in 1..threads {
             let own = Arc::clone(&shared);
-            let spawned = std::thread::Builder::new()
-                .name(format!("tabla-{thread}"))
-                .spawn(move || own.run_worker(thread));
+            let builder = reserve::thread(&format!("tabla-{thread}"));
+            let spawned = builder.and_then(|b| b.spawn(move || own.run_worker(thread)));
             match spawned {
                 Ok(worker) => workers.push(worker),
                 Err(e) => {

@@ -10,6 +10,7 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::op::list::{Access, Op};
 use tabla_core::op::params;
 use tabla_core::op::table::{KernelId, Table};
+use tabla_core::reserve;
 use tabla_shaders::{KernelSpec, expand};
 
 /// Starts of lines that a custom shader must not change: grids and parameters depend on them.
@@ -113,8 +114,8 @@ pub(super) fn compile<P: Send, T>(
                 let compile_one = |k: &KernelId| make(*k, &kernel_source(device, *k)?);
                 chunk.iter().map(compile_one).collect()
             };
-            let thread = std::thread::Builder::new().name("tabla-kernels".to_string());
-            let spawned = thread.spawn_scoped(scope, work);
+            let thread = reserve::thread("tabla-kernels");
+            let spawned = thread.and_then(|thread| thread.spawn_scoped(scope, work));
             spawned.map_err(|e| {
                 Error::new(ErrorKind::Memory, "cannot spawn a compiler thread").caused_by(e)
             })

@@ -10,6 +10,7 @@ use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::{Layout, Program, Tensors, Upload};
 use tabla_core::op::table::{BufferId, SlotInfo};
+use tabla_core::reserve;
 use tabla_quant::Matrix;
 use tabla_quant::{Section, sections};
 
@@ -277,8 +278,9 @@ impl<'a> Stream<'a> {
                 [all] => pack(all.clone(), &mut packed[0]),
                 _ => std::thread::scope(|scope| {
                     batch.iter().zip(&mut packed).try_for_each(|(rows, out)| {
-                        let thread = std::thread::Builder::new().name("tabla-upload".to_string());
-                        let spawned = thread.spawn_scoped(scope, move || pack(rows.clone(), out));
+                        let pack = move || pack(rows.clone(), out);
+                        let spawned = reserve::thread("tabla-upload")
+                            .and_then(|thread| thread.spawn_scoped(scope, pack));
                         let failed = |e| {
                             Error::new(ErrorKind::Memory, "cannot spawn an upload thread")
                                 .caused_by(e)

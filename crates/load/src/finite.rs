@@ -8,6 +8,7 @@ use crate::arch::{self, Config};
 use crate::error::Result;
 use crate::format::Directory;
 use crate::quant::{CHUNK, Floats, Ints, Matrix, Visit, visit};
+use crate::reserve;
 use std::fmt;
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -78,8 +79,8 @@ pub(super) fn search(catalog: &Catalog) -> Vec<NotFinite> {
     std::thread::scope(|scope| {
         for _ in 1..threads {
             // If a thread cannot be started, the others do its work.
-            let thread = std::thread::Builder::new().name("tabla-finite".to_string());
-            let _ = thread.spawn_scoped(scope, work);
+            let thread = reserve::thread("tabla-finite");
+            let _ = thread.and_then(|thread| thread.spawn_scoped(scope, work));
         }
         work();
     });

@@ -5,6 +5,7 @@ use super::row_order::RowOrder;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::quant::{self, Encode, Matrix, i2_s};
+use crate::reserve;
 use std::num::NonZero;
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -181,8 +182,8 @@ impl<'a> Rows<'a> {
             let chunks = std::thread::scope(|scope| {
                 let work = |start: &usize| {
                     let rows = *start..(start + rows).min(self.matrix.rows);
-                    let thread = std::thread::Builder::new().name("tabla-quantize".to_string());
-                    thread.spawn_scoped(scope, move || self.chunk(rows, dtype, encode, weights))
+                    let encode = move || self.chunk(rows, dtype, encode, weights);
+                    reserve::thread("tabla-quantize")?.spawn_scoped(scope, encode)
                 };
                 let running = starts.iter().map(work).collect::<Result<Vec<_>, _>>()?;
                 let chunks = running.into_iter().map(|r| r.join());

@@ -8,6 +8,7 @@ use super::speech_model;
 use crate::arch::Config;
 use crate::error::{Context, Result, bail};
 use crate::format::{self, Directory, Metadata, Value};
+use crate::reserve;
 use crate::text::{Section, Tokenizer, Vocab};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,8 @@ impl Building {
     pub(crate) fn start(catalog: &Arc<Catalog>, config: &Config) -> Self {
         let (catalog, config) = (Arc::clone(catalog), config.clone());
         let own = (Arc::clone(&catalog), config.clone());
-        let thread = std::thread::Builder::new().name("tabla-tokenizer".to_string());
-        let thread = thread.spawn(move || build(own.0.model(), &own.1));
+        let build = move || build(own.0.model(), &own.1);
+        let thread = reserve::thread("tabla-tokenizer").and_then(|thread| thread.spawn(build));
         Self {
             catalog,
             config,

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
+use tabla::reserve;
 
 /// Number of bytes of the buffer: more than the caches of most processors.
 const BYTES: usize = 256 << 20;
@@ -24,7 +25,9 @@ pub(crate) fn measure() -> Option<f64> {
             let mut parts = buffer.chunks(part).map(|part| {
                 let read =
                     || black_box(part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
-                thread::Builder::new().spawn_scoped(scope, read).ok()
+                reserve::thread("tabla-bandwidth")
+                    .and_then(|thread| thread.spawn_scoped(scope, read))
+                    .ok()
             });
             parts.try_for_each(|started| started.map(drop))
         })?;

@@ -5,6 +5,7 @@ use super::hash::{Entries, NumberTable, Seed, WideTable, is_same};
 use super::index::Index;
 use parking_lot::Mutex;
 use tabla_core::error::{Context, Result, bail};
+use tabla_core::reserve;
 
 /// A list of merges, best first.
 #[derive(Debug)]
@@ -160,8 +161,8 @@ fn ids((index, table): (&Index, &WideTable), merges: &MergeList<'_>) -> Vec<[u32
         };
         for _ in 1..merges.len().div_ceil(chunk) {
             // If a thread cannot be started, the others do its work.
-            let thread = std::thread::Builder::new().name("tabla-merges".to_string());
-            let _ = thread.spawn_scoped(scope, work);
+            let thread = reserve::thread("tabla-merges");
+            let _ = thread.and_then(|thread| thread.spawn_scoped(scope, work));
         }
         work();
     });

@@ -23,6 +23,7 @@ use super::wordpiece::WordPiece;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
+use tabla_core::reserve;
 
 /// The section `settings`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -142,8 +143,8 @@ impl Tokenizer {
         std::thread::scope(|scope| {
             // Regular expressions take longer to compile than the arrays take to check.
             let read = || from_json::<BoundedVec<Step, STEPS_MAX>>(&steps).context("steps");
-            let thread = std::thread::Builder::new().name("tabla-steps".to_string());
-            let steps = thread.spawn_scoped(scope, read);
+            let thread = reserve::thread("tabla-steps");
+            let steps = thread.and_then(|thread| thread.spawn_scoped(scope, read));
             let tokenizer = open(&get);
             let steps = steps.ok().and_then(|steps| steps.join().ok());
             with_steps(tokenizer?, steps.unwrap_or_else(read)?.0)

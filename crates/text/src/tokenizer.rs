@@ -14,6 +14,7 @@ use super::steps::{self, Position, Step};
 use super::vocab::Vocab;
 use std::borrow::Cow;
 use tabla_core::error::{Context, Result, bail};
+use tabla_core::reserve;
 
 /// How special tokens in a text are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -511,8 +512,8 @@ fn pieces_and_model(
     specials: &SpecialTokenIndex,
 ) -> (Result<StringTable>, Result<Model>) {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("tabla-pieces".to_string());
-        let pieces = thread.spawn_scoped(scope, || spec.pieces());
+        let thread = reserve::thread("tabla-pieces");
+        let pieces = thread.and_then(|thread| thread.spawn_scoped(scope, || spec.pieces()));
         let model = spec.model(specials);
         // If the thread could not be started, decode the tokens here.
         let pieces = pieces.ok().and_then(|pieces| pieces.join().ok());

@@ -142,7 +142,7 @@ type Blocks = Receiver<Result<Vec<f32>, Failure>>;
 fn read_ahead(raw: RawArgs) -> Result<Blocks, Failure> {
     let (send, receive) = sync_channel(BLOCKS_AHEAD);
     // The read cannot be cancelled: the thread may run until the process exits.
-    let thread = std::thread::Builder::new().spawn(move || {
+    let read = move || {
         let mut audio = match open_stdin(&raw) {
             Ok(audio) => audio,
             Err(failure) => return drop(send.send(Err(failure))),
@@ -156,8 +156,8 @@ fn read_ahead(raw: RawArgs) -> Result<Blocks, Failure> {
                 return;
             }
         }
-    });
-    match thread {
+    };
+    match tabla::reserve::thread("tabla-stdin").and_then(|thread| thread.spawn(read)) {
         Ok(_) => Ok(receive),
         Err(cause) => Err(Failure::Program {
             message: "cannot start a thread that reads standard input".to_string(),

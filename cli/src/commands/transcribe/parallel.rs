@@ -36,8 +36,7 @@ pub(super) fn run<T: Send>(
         let (send, failures) = channel();
         for at in 0..threads {
             let (send, next, work, has_failed) = (send.clone(), &next, &work, &has_failed);
-            let thread = std::thread::Builder::new();
-            let started = thread.spawn_scoped(scope, move || {
+            let run = move || {
                 while let Some((at, item)) = next() {
                     if let Err(failure) = work(item) {
                         has_failed.store(true, Ordering::Relaxed);
@@ -45,8 +44,9 @@ pub(super) fn run<T: Send>(
                         let _ = send.send((at, failure));
                     }
                 }
-            });
-            if let Err(cause) = started {
+            };
+            let thread = tabla::reserve::thread("tabla-transcribe");
+            if let Err(cause) = thread.and_then(|thread| thread.spawn_scoped(scope, run)) {
                 // The threads that were started do its work.
                 let failure = Failure::Program {
                     message: "cannot start a thread".to_string(),

@@ -12,9 +12,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::thread;
 use std::time::Duration;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
+use tabla_core::reserve;
 
 /// llguidance processes grammars recursively. The deepest allowed grammar needs half of this.
 const STACK_BYTES: usize = 64 << 20;
@@ -122,10 +122,8 @@ fn run_with_timeout<T: Send + 'static>(
         // Fails if the receiver has timed out.
         let _ = sender.send(work());
     };
-    thread::Builder::new()
-        .name("tabla-grammar".into())
-        .stack_size(STACK_BYTES)
-        .spawn(run)
+    reserve::thread("tabla-grammar")
+        .and_then(|thread| thread.stack_size(STACK_BYTES).spawn(run))
         .map_err(|e| {
             Error::new(ErrorKind::Memory, "failed to spawn a grammar thread").caused_by(e)
         })?;

@@ -5,6 +5,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::load::rows::Rows;
 use std::panic::resume_unwind;
+use tabla_core::reserve;
 
 /// Types of values without scales that may have all values of a tensor; F32 always has them.
 const FLOATS: [DType; 2] = [DType::F16, DType::Bf16];
@@ -36,8 +37,8 @@ fn is_exact(rows: &Rows<'_>, to: DType, threads: usize) -> Result<bool> {
     let parts = std::thread::scope(|scope| {
         let check = |first: usize| {
             let rows_of_part = first..count.min(first + part);
-            let thread = std::thread::Builder::new().name("tabla-quantize".to_string());
-            thread.spawn_scoped(scope, move || rows.are_exact(rows_of_part, to))
+            reserve::thread("tabla-quantize")?
+                .spawn_scoped(scope, move || rows.are_exact(rows_of_part, to))
         };
         let running = (0..count).step_by(part).map(check);
         let running = running.collect::<Result<Vec<_>, _>>()?;

@@ -54,6 +54,7 @@ use failure::Outcome;
 use renderer::Renderer;
 use std::time::SystemTime;
 use tabla_core::error::{Result, bail};
+use tabla_core::reserve;
 use tabla_core::utf8::without_bom;
 
 /// Stack of the threads that parse and render.
@@ -95,9 +96,10 @@ pub(super) fn render(
 /// Runs a parser or a rendering on a thread with a large stack. A panic becomes an error.
 fn run_on_thread<T: Send>(work: impl FnOnce() -> Outcome<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("tabla-template".to_string());
-        let thread = thread.stack_size(STACK_BYTES);
-        let result = match thread.spawn_scoped(scope, || work().map_err(|e| e.into_error())) {
+        let thread = reserve::thread("tabla-template");
+        let thread = thread.map(|thread| thread.stack_size(STACK_BYTES));
+        let work = || work().map_err(|e| e.into_error());
+        let result = match thread.and_then(|thread| thread.spawn_scoped(scope, work)) {
             Ok(running) => running.join(),
             Err(e) => bail!(Memory, "chat template: failed to spawn a thread: {e}"),
         };
