@@ -7,9 +7,10 @@ use crate::heap;
 use crate::http::connections;
 use crate::models::REASON_IN_LOG;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tabla::reserve;
 use tokio::sync::{Notify, oneshot};
 
 /// Number of threads that serve connections. The computation has threads of its own.
@@ -92,6 +93,7 @@ impl Server {
     /// system.
     pub fn run(self) -> std::io::Result<()> {
         heap::limit();
+        check_threads(SERVING_THREADS)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(SERVING_THREADS)
             .max_blocking_threads(BLOCKING_THREADS)
@@ -184,4 +186,18 @@ async fn load_models(app: Arc<App>, count: usize, first_loaded: oneshot::Sender<
             (Ok(()), _) => {}
         }
     }
+}
+
+/// Checks that so many threads can be started: the runtime waits forever for those of its threads that cannot.
+fn check_threads(count: usize) -> std::io::Result<()> {
+    let gate = Mutex::new(());
+    std::thread::scope(|scope| {
+        let closed = gate.lock();
+        let started = (0..count).try_for_each(|_| {
+            let thread = reserve::thread("tabla-server")?;
+            thread.spawn_scoped(scope, || drop(gate.lock())).map(drop)
+        });
+        drop(closed);
+        started
+    })
 }
