@@ -93,7 +93,10 @@ impl Server {
     /// system.
     pub fn run(self) -> std::io::Result<()> {
         heap::limit();
-        check_threads(SERVING_THREADS)?;
+        check_threads(SERVING_THREADS).map_err(|e| {
+            let message = format!("cannot start the threads that accept requests: {e}");
+            std::io::Error::new(e.kind(), message)
+        })?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(SERVING_THREADS)
             .max_blocking_threads(BLOCKING_THREADS)
