@@ -33,7 +33,12 @@ static size_t encode_prompt(TablaModel *model, uint32_t tokens[64]) {
     return count;
 }
 
-/* Reads the signal handlers, which the library does not change. */
+/* Reads the signal handlers, which the library does not change. Windows has none. */
+#ifdef _WIN32
+static void signals(void (*handlers[9])(int)) {
+    memset(handlers, 0, 9 * sizeof *handlers);
+}
+#else
 static void signals(void (*handlers[9])(int)) {
     const int all[9] = {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPIPE, SIGUSR1};
     int i;
@@ -43,5 +48,6 @@ static void signals(void (*handlers[9])(int)) {
         handlers[i] = action.sa_handler;
     }
 }
+#endif
 
 #endif
