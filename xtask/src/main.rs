@@ -1,11 +1,12 @@
 //! Developer tools: `cargo xtask affected`, `cargo xtask bless`, `cargo xtask exhaustive`, `cargo
 //! xtask gpu-lab`, `cargo xtask gpu-stats`, `cargo xtask install`, `cargo xtask man`, `cargo xtask
-//! reproducible`, `cargo xtask sbom`, `cargo xtask size`.
+//! reproducible`, `cargo xtask sanitize`, `cargo xtask sbom`, `cargo xtask size`.
 
 use std::path::Path;
 use std::process::ExitCode;
 use xtask::{
-    affected, bless, exhaustive, gpu_lab, gpu_stats, install, man, reproducible, sbom, size,
+    affected, bless, exhaustive, gpu_lab, gpu_stats, install, man, reproducible, sanitize, sbom,
+    size,
 };
 
 const USAGE: &str = "\
@@ -23,6 +24,9 @@ cargo xtask install PREFIX   Build and install the C library: header, shared and
                             pkg-config and CMake files; and the program, with man pages and completions
 cargo xtask man FOLDER       Write the man pages of the program
 cargo xtask reproducible     Build the C library in two folders and compare the bytes
+cargo xtask sanitize [asan|tsan|miri] [PACKAGE...]
+                            Run tests with AddressSanitizer and LeakSanitizer, with ThreadSanitizer,
+                            and under Miri
 cargo xtask sbom FOLDER [TARGET]
                             Write a bill of materials in CycloneDX for the program, the C library
                             and the Python wheel
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         ["install", prefix] => install(Path::new(prefix)),
         ["man", folder] => man(Path::new(folder)),
         ["reproducible"] => reproducible(),
+        ["sanitize", ref arguments @ ..] => sanitize(arguments),
         ["sbom", folder] => sbom(Path::new(folder), None),
         ["sbom", folder, target] => sbom(Path::new(folder), Some(target)),
         ["size"] => size(),

@@ -393,7 +393,8 @@ static NAME: LazyLock<String> = LazyLock::new(|| {
 /// Returns the name in the registers of the processor. Source: AMD's Architecture Programmer's Manual, volume 3,
 /// functions 0x80000002 to 0x80000004 of CPUID. `/proc/cpuinfo` is longer the more processors there are.
 fn brand() -> Option<String> {
-    #[cfg(target_arch = "x86_64")]
+    // Miri has no CPUID.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::__cpuid;
         const FIRST: u32 = 0x8000_0002;
@@ -406,7 +407,7 @@ fn brand() -> Option<String> {
         let name = bytes.split(|byte| *byte == 0).next()?;
         Some(String::from_utf8_lossy(name).trim().to_string())
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     None
 }
 

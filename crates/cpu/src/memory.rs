@@ -58,12 +58,12 @@ impl Arena {
     /// Asks the system for huge pages in the first `bytes` bytes, which are read faster. The first use of each zeroes
     /// it whole.
     pub(super) fn use_huge_pages(&self, bytes: usize) {
-        // Only a hint: without them kernels run more slowly.
-        #[cfg(target_os = "linux")]
+        // Only a hint, which Miri lacks: without them kernels run more slowly.
+        #[cfg(all(target_os = "linux", not(miri)))]
         let _ = self
             .map
             .advise_range(memmap2::Advice::HugePage, 0, bytes.min(self.map.len()));
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(not(all(target_os = "linux", not(miri))))]
         let _ = bytes;
     }
 

@@ -42,6 +42,12 @@ impl Bytes {
             // Linux cannot map an empty file; `sniff` reports the error.
             return Ok(Self::memory(b""));
         }
+        if cfg!(miri) {
+            // Miri maps no files.
+            return Ok(Self::memory(
+                std::fs::read(path).map_err(|e| io("read failed", e))?,
+            ));
+        }
         // SAFETY: the map is private and read-only, and nothing in this process writes the file.
         // `open` requires that no other process changes it: a truncated file ends the process
         // with SIGBUS unless faults are caught, and a file overwritten in place changes numbers and
