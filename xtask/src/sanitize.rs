@@ -132,8 +132,10 @@ const RUNS: &[Run] = &[
     },
     Run {
         excluded: &[
+            ("ggml::tests::truncated_files_are_errors", SLOW),
             ("maps_files_and_detects_changes", NO_MAPS),
             ("reads_part_of_tensor_and_reports_truncated_file", NO_MAPS),
+            ("safetensors::tests::rejects_every_truncation", SLOW),
         ],
         ..run(&MIRI, "tabla-format", "scalar", &["--lib"])
     },
