@@ -15,7 +15,7 @@ struct Tool {
     cargo: &'static [&'static str],
     /// Flags of rustc.
     flags: &'static str,
-    /// Other environment variables. `{root}` is the repository root.
+    /// Other environment variables.
     environment: &'static [(&'static str, &'static str)],
     /// Beginnings of reports in the output.
     reports: &'static [&'static str],
@@ -59,10 +59,6 @@ static ASAN: Tool = Tool {
             "ASAN_OPTIONS",
             "allocator_may_return_null=1:detect_stack_use_after_return=1:strict_string_checks=1",
         ),
-        (
-            "LSAN_OPTIONS",
-            "suppressions={root}/tests/sanitizers/leaks.supp:print_suppressions=0",
-        ),
     ],
     reports: &["ERROR: AddressSanitizer", "ERROR: LeakSanitizer"],
 };
@@ -73,10 +69,7 @@ static TSAN: Tool = Tool {
     toolchain: Toolchain::Nightly(&["rust-src"]),
     cargo: &["test", "-Zbuild-std", "--target=x86_64-unknown-linux-gnu"],
     flags: "-Zsanitizer=thread",
-    environment: &[(
-        "TSAN_OPTIONS",
-        "suppressions={root}/tests/sanitizers/races.supp:print_suppressions=0",
-    )],
+    environment: &[],
     reports: &["WARNING: ThreadSanitizer"],
 };
 
@@ -140,11 +133,25 @@ const RUNS: &[Run] = &[
         ..run(&MIRI, "tabla-format", "scalar", &["--lib"])
     },
     Run {
+        filters: &[
+            "base64::tests",
+            "bpe::tests",
+            "bytelevel::tests",
+            "fallback::tests",
+            "hash::tests",
+            "index::tests",
+            "pieces::tests",
+            "ranks::tests",
+            "special::tests",
+            "steps::tests",
+            "stops::tests",
+            "stream::tests",
+            "wordpiece::tests",
+        ],
         excluded: &[
             ("chat::", SLOW),
             ("grammar::", SLOW),
-            ("json::", SLOW),
-            ("tests::", SLOW),
+            ("merges_long_words_in_linear_time", SLOW),
         ],
         ..run(&MIRI, "tabla-text", "scalar", &["--lib"])
     },
@@ -160,7 +167,7 @@ const RUNS: &[Run] = &[
         ..run(&MIRI, "tabla-cpu", "scalar", &[])
     },
     Run {
-        excluded: &[("defaults_are_those_of_the_library", SLOW)],
+        excluded: &[("panic_poisons_only_its_session", SLOW)],
         ..run(
             &MIRI,
             "tabla-capi",
@@ -172,7 +179,7 @@ const RUNS: &[Run] = &[
 
 const NO_MAPS: &str = "Miri maps no files";
 const ONE_THREAD: &str = "one thread";
-const SLOW: &str = "more than ten minutes";
+const SLOW: &str = "many inputs, or a model: too slow under Miri";
 
 const fn run(
     tool: &'static Tool,
@@ -240,7 +247,8 @@ fn execute(run: &Run, packages: &[&str], options: &[&str]) -> Result<(String, bo
     }
     let folder = root().join("target/sanitize");
     std::fs::create_dir_all(&folder)?;
-    let log = folder.join(format!("{}-{}.log", tool.name, packages[0]));
+    let file = name.replace(|c: char| !c.is_alphanumeric(), "-");
+    let log = folder.join(format!("{file}.log"));
     let output = std::fs::File::create(&log)?;
     let started = Instant::now();
     let status = command(run, packages, options)
@@ -289,8 +297,6 @@ fn command(run: &Run, packages: &[&str], options: &[&str]) -> Command {
         "" => String::new(),
         level => format!("--cfg tabla_level=\"{level}\""),
     };
-    let root = root().display().to_string();
-    let variables = tool.environment.iter();
     command
         .args(run.programs)
         .args(options)
@@ -299,7 +305,7 @@ fn command(run: &Run, packages: &[&str], options: &[&str]) -> Command {
         .env_remove("CARGO")
         .env_remove("RUSTC")
         .env("RUSTFLAGS", [tool.flags, &level].join(" "))
-        .envs(variables.map(|(name, value)| (name, value.replace("{root}", &root))));
+        .envs(tool.environment.iter().copied());
     command
 }
 
