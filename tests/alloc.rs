@@ -264,12 +264,22 @@ fn generating_a_token_does_not_allocate() {
     }
     check_crates();
     check_tokenizers();
+    check_tokens();
+    check_speech(&cpu_options());
+    failures::check_failures();
+}
+
+fn cpu_options() -> LoadOptions {
+    LoadOptions::default().device(DeviceChoice::Cpu).threads(2)
+}
+
+fn check_tokens() {
     let first = FIRST.load(Ordering::Relaxed);
     // With one test thread, the test runs on the main thread.
     if first != thread_id() {
         WATCHER.store(first, Ordering::Relaxed);
     }
-    let options = LoadOptions::default().device(DeviceChoice::Cpu).threads(2);
+    let options = cpu_options();
     let model = Model::builder(Source::BuiltIn)
         .options(options.clone())
         .load()
@@ -334,8 +344,6 @@ fn generating_a_token_does_not_allocate() {
         check_architecture(name, &options);
     }
     soak();
-    check_speech(&options);
-    failures::check_failures();
 }
 
 /// Compares the size of tokenizers with what they allocate.

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::{ChatTemplate, Conversation, EncodeOptions, Grammar, TemplateTokens};
-use tabla::{ErrorKind, GenerateOptions, Model, Result, Sampling, Session, Source};
+use tabla::{Error, ErrorKind, GenerateOptions, Model, Result, Sampling, Session, Source};
 
 /// Names the case that a child process runs.
 const CASE: &str = "TABLA_TEST_FAILED_ALLOCATIONS";
@@ -163,13 +163,12 @@ const CASES: &[Case] = &[
             let model = model.expect("loaded");
             let mut session = Session::new(model.clone());
             session.prefill(&[5, 6, 7, 8])?;
-            let folder = std::env::temp_dir();
-            let path = folder.join(format!("tabla-failures-{}", std::process::id()));
-            let loaded = session
-                .save(&path)
-                .and_then(|()| Session::load(model.clone(), &path));
-            let _ = std::fs::remove_file(&path);
-            let session = loaded?;
+            let out_of_memory =
+                |e: std::io::Error| Error::new(ErrorKind::Memory, "no folder").caused_by(e);
+            let folder = tempfile::tempdir().map_err(out_of_memory)?;
+            let path = folder.path().join("session");
+            session.save(&path)?;
+            let session = Session::load(model.clone(), &path)?;
             Ok(format!("{:?}", session.tokens()))
         },
         uses_model: true,
@@ -332,7 +331,7 @@ fn run_failures(name: &str) {
         }
     }
     let growth = BYTES.load(Ordering::SeqCst).wrapping_sub(before);
-    let growth = isize::try_from(growth.cast_signed()).unwrap_or(0);
+    let growth = growth.cast_signed();
     println!(
         "{name}: {count} allocations, every {step}th fails: {errors} failures, {growth} bytes more"
     );

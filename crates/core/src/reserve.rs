@@ -3,7 +3,7 @@
 //! Rust ends the process if a small allocation fails. The allocator of the C library and of the program then takes
 //! the memory from a reserve, a part of the process that costs address space only until it is used. Operations
 //! [check](check) it at their start and between their steps, and fail while it is in use, which frees what they took.
-//! SQLite's `SQLITE_CONFIG_HEAP` and the emergency pool of libstdc++ have the same purpose.
+//! The emergency pool of libstdc++ serves exceptions in the same way.
 #![expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
 
 use crate::error::{Result, bail};
@@ -90,7 +90,7 @@ static MEMORY: Memory = Memory(UnsafeCell::new([0; RESERVE_BYTES]));
 
 /// The free blocks of the reserve.
 struct Blocks {
-    /// A lock of its own: those of the standard library and parking_lot may allocate.
+    /// A lock of its own: those of the standard library and `parking_lot` may allocate.
     is_locked: AtomicBool,
     heap: UnsafeCell<Heap>,
 }

@@ -191,7 +191,7 @@ async fn load_models(app: Arc<App>, count: usize, first_loaded: oneshot::Sender<
     }
 }
 
-/// Checks that so many threads can be started: the runtime waits forever for those of its threads that cannot.
+/// Checks that `count` threads can be started: the runtime waits forever for those of its threads that cannot.
 fn check_threads(count: usize) -> std::io::Result<()> {
     let gate = Mutex::new(());
     std::thread::scope(|scope| {

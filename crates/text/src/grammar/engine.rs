@@ -234,7 +234,7 @@ mod tests {
         let threads = Arc::new(AtomicUsize::new(0));
         let wait_for_threads = || {
             while threads.load(Ordering::Relaxed) > 0 {
-                thread::yield_now();
+                std::thread::yield_now();
             }
         };
         assert_eq!(error_kind(&threads, || Ok(())), None);
