@@ -196,6 +196,11 @@ impl FreeOutput {
         self.phase == Phase::Start && self.next == Phase::Gap
     }
 
+    /// Returns the number of held tokens.
+    pub(super) fn held_len(&self) -> usize {
+        self.held.len()
+    }
+
     /// Holds a token back.
     pub(super) fn hold(&mut self, token: u32, logprobs: Option<Logprobs>) {
         self.held.push_back((token, logprobs));

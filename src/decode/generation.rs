@@ -2,6 +2,7 @@
 
 use super::generate::GenerateOptions;
 use super::generation_state::GenerationState;
+use super::model::Model;
 use super::outputs::{OwnedPiece, Piece, Stats};
 use super::session::Session;
 use crate::error::{Error, Result};
@@ -164,10 +165,24 @@ impl<S: AsSession> Generation<S> {
     ///
     /// # Errors
     ///
-    /// See [`Generation::next_piece`].
+    /// None: the next call that uses the device returns a failure of it.
     pub fn stop(&mut self) -> Result<()> {
         let (state, session) = self.parts();
-        state.stop(session)
+        state.stop(session);
+        Ok(())
+    }
+
+    /// Continues a generation that ended with an error of the device, on another load of the model. The next piece
+    /// follows the last one: grammar, stop strings and limits continue, and the text is the same as without the error,
+    /// except with Mirostat, whose state starts again. A [draft model](crate::SpeculateOptions::Draft) is not replaced:
+    /// if it was lost as well, the generation goes on without it.
+    ///
+    /// # Errors
+    ///
+    /// `State` if the generation has not failed, and those of [`Session::move_to`]. It can be called again then.
+    pub fn resume(&mut self, model: &Model) -> Result<()> {
+        let (state, session) = self.parts();
+        state.resume_on(session, model)
     }
 
     /// Returns the statistics so far.

@@ -7,6 +7,7 @@ use super::free_output::{FreeOutput, FreeToken};
 use super::generate::{GenerateOptions, Overflow};
 use super::grammar_state::GrammarState;
 use super::logit_biases::LogitBiases;
+use super::model::Model;
 use super::output_queue::OutputEvent;
 use super::output_request::OutputRequest;
 use super::outputs::{DraftStats, Finish, Logprob, Piece, Stats};
@@ -14,7 +15,7 @@ use super::rows::BURST_MAX;
 use super::sampling::sampling_stage;
 use super::sampling_request::SamplingRequest;
 use super::session::Session;
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::op::params::{Logprobs, Sampler};
 use crate::text::{StopStrings, Utf8Stream};
 use std::collections::VecDeque;
@@ -108,9 +109,10 @@ impl GenerationState {
     /// Sends the sequence to the model's thread. Without further tokens to sample, it computes the prompt.
     fn hand_over(&mut self, session: &mut Session) -> Result<()> {
         let max_burst = session.profile().burst_tokens.min(BURST_MAX);
-        let appended = self.appended.len();
-        self.returned = session.tokens().len() - appended;
-        let (len, sampled) = (session.tokens().len(), self.sampled + appended);
+        let held = self.free.as_ref().map_or(0, |free| free.held_len());
+        let unreturned = self.appended.len() + held;
+        self.returned = session.tokens().len() - unreturned;
+        let (len, sampled) = (session.tokens().len(), self.sampled + unreturned);
         let sampler = Sampler {
             masked: u32::from(self.is_constrained()),
             ..self
@@ -128,6 +130,24 @@ impl GenerationState {
         };
         let sampling = (sampling.limit > 0).then_some(sampling);
         session.start(sampling, OutputRequest::Nothing)
+    }
+
+    /// Starts again after a failure, on another load of the model.
+    ///
+    /// # Errors
+    ///
+    /// See [`Generation::resume`](super::generation::Generation::resume).
+    pub(super) fn resume_on(&mut self, session: &mut Session, model: &Model) -> Result<()> {
+        if self.finish != Some(Finish::Failed) {
+            bail!(State, "the generation has not failed");
+        }
+        if self.is_constrained() && self.grammar_state.is_none() {
+            bail!(State, "the state of the grammar was lost");
+        }
+        self.options.speculate.assign_roles(model)?;
+        session.move_to(model)?;
+        (self.finish, self.is_flushed) = (None, false);
+        self.hand_over(session).inspect_err(|_| self.fail())
     }
 
     /// Returns whether a grammar constrains the next token.
@@ -157,7 +177,7 @@ impl GenerationState {
     ///
     /// `Device` and `DeviceLost`. The generation has ended then.
     pub(super) fn next(&mut self, session: &mut Session) -> Result<bool> {
-        while !self.check_ended(session)? {
+        while !self.check_ended(session) {
             let has_piece = match self.next_held() {
                 Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref(), 0)?,
                 None => {
@@ -178,7 +198,7 @@ impl GenerationState {
     ///
     /// See [`GenerationState::next`].
     pub(super) fn poll(&mut self, session: &mut Session) -> Poll<Result<bool>> {
-        while !self.check_ended(session)? {
+        while !self.check_ended(session) {
             let has_piece = match self.next_held() {
                 Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref(), 0)?,
                 None => {
@@ -196,12 +216,12 @@ impl GenerationState {
     }
 
     /// Returns whether the generation has ended. A cancellation ends it even if tokens are queued.
-    fn check_ended(&mut self, session: &mut Session) -> Result<bool> {
+    fn check_ended(&mut self, session: &mut Session) -> bool {
         if !self.has_ended() && session.is_cancelled() {
-            self.end_early(session, Finish::Cancelled)?;
+            self.end_early(session, Finish::Cancelled);
             session.clear_cancel();
         }
-        Ok(self.has_ended())
+        self.has_ended()
     }
 
     /// Handles an output event. Returns whether there is a new piece.
@@ -250,7 +270,7 @@ impl GenerationState {
             }
         }
         if self.stop_strings.is_stopped() {
-            self.end_early(session, Finish::Stop)?;
+            self.end_early(session, Finish::Stop);
         }
         self.token = token;
         self.set_logprobs(logprobs);
@@ -280,7 +300,7 @@ impl GenerationState {
             if let Some(grammar_state) = self.grammar_after(session, &rest) {
                 let has_piece = self.deliver(session, token, logprobs.as_ref(), content)?;
                 if !self.has_ended() {
-                    self.interrupt(session)?;
+                    self.interrupt(session);
                     self.resume(session, Some(grammar_state))?;
                 }
                 return Ok(has_piece);
@@ -334,7 +354,7 @@ impl GenerationState {
     /// Replaces the tokens that were not returned by a text, after which the grammar applies. Returns that
     /// there is no new piece.
     fn replace(&mut self, session: &mut Session, text: &str) -> Result<bool> {
-        self.interrupt(session)?;
+        self.interrupt(session);
         self.append(session, text)?;
         let grammar_state = self.grammar_after(session, &[]);
         self.resume(session, grammar_state)?;
@@ -344,7 +364,7 @@ impl GenerationState {
     /// Replaces the tokens that were not returned by a text that closes the reasoning. Returns that there
     /// is no new piece.
     fn close_reasoning(&mut self, session: &mut Session, text: &str) -> Result<bool> {
-        self.interrupt(session)?;
+        self.interrupt(session);
         self.append(session, text)?;
         let is_before_grammar = self.free.as_ref().is_some_and(|f| f.is_before_grammar());
         let grammar_state = self.grammar_after(session, &[]);
@@ -353,13 +373,14 @@ impl GenerationState {
     }
 
     /// Ends the running request, and removes the tokens that were not returned.
-    fn interrupt(&mut self, session: &mut Session) -> Result<()> {
+    fn interrupt(&mut self, session: &mut Session) {
         session.request_stop();
         loop {
             if let OutputEvent::End(end) = session.next_event(None) {
-                self.take_back(session, end)?;
+                // The next request fails again if the device has failed.
+                let _ = self.take_back(session, end);
                 session.truncate(self.returned);
-                return Ok(());
+                return;
             }
         }
     }
@@ -431,7 +452,8 @@ impl GenerationState {
 
     /// Handles the end of a request. Starts again after a context shift if the context was full.
     fn end(&mut self, session: &mut Session, end: End) -> Result<()> {
-        let finish = self.take_back(session, end)?;
+        let finish = self.take_back(session, end);
+        let finish = finish.inspect_err(|_| self.fail())?;
         if finish == Finish::Cancelled {
             session.clear_cancel();
         }
@@ -463,8 +485,7 @@ impl GenerationState {
         self.draft += end.draft;
         self.grammar_state = end.grammar_state.take();
         self.took = self.started.elapsed();
-        let finish = end.finish.inspect_err(|_| self.fail())?;
-        Ok(finish.unwrap_or(Finish::Length))
+        Ok(end.finish?.unwrap_or(Finish::Length))
     }
 
     /// Ends the generation after an error.
@@ -475,33 +496,26 @@ impl GenerationState {
 
     /// Ends the generation if it runs. The sequence keeps the tokens of the pieces returned so far,
     /// and no others.
-    ///
-    /// # Errors
-    ///
-    /// See [`GenerationState::next`].
-    pub(super) fn stop(&mut self, session: &mut Session) -> Result<()> {
-        match self.has_ended() {
-            true => Ok(()),
-            false => self.end_early(session, Finish::Callback),
+    pub(super) fn stop(&mut self, session: &mut Session) {
+        if !self.has_ended() {
+            self.end_early(session, Finish::Callback);
         }
     }
 
-    fn end_early(&mut self, session: &mut Session, finish: Finish) -> Result<()> {
-        let mut ended = Ok(());
+    /// Ends the generation before its limit. Nothing more is needed of the model, so that its errors do not matter.
+    fn end_early(&mut self, session: &mut Session, finish: Finish) {
         if self.finish.is_none() {
             self.options.overflow = Overflow::Stop;
             session.request_stop();
             while self.finish.is_none() {
                 if let OutputEvent::End(end) = session.next_event(None) {
-                    ended = self.end(session, end);
+                    let _ = self.end(session, end);
                 }
             }
+            self.is_flushed = false;
         }
         session.truncate(self.returned);
-        if ended.is_ok() {
-            self.finish = Some(finish);
-        }
-        ended
+        self.finish = Some(finish);
     }
 
     /// Returns whether the generation has ended.

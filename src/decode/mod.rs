@@ -25,6 +25,7 @@ mod grammar_state;
 mod hooks;
 mod kv;
 mod logit_biases;
+mod lost;
 mod model;
 mod notifier;
 mod output_queue;

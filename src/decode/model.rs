@@ -207,6 +207,21 @@ impl Model {
         (self.0.check_files)()
     }
 
+    /// Checks that neither the device of the model nor its thread has failed, without work on the device. A model with
+    /// such a failure fails every request; load it again.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`, `Memory` or `Device`, with the reason; `Poisoned` if the model's thread has ended.
+    pub fn check_device(&self) -> Result<()> {
+        #[cfg(feature = "gpu")]
+        self.0.gpu.as_ref().map_or(Ok(()), |gpu| gpu.check())?;
+        match self.0.request_queue.is_closed() {
+            true => Err(Self::has_ended()),
+            false => Ok(()),
+        }
+    }
+
     /// Returns everything except the model files that affects the bits of the KV cache, as text.
     pub(super) fn provenance(&self) -> &str {
         &self.0.provenance

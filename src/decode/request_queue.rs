@@ -85,6 +85,11 @@ impl RequestQueue {
         drop(remaining);
     }
 
+    /// Returns whether the queue is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
     /// Receives the next message.
     pub(super) fn receive(&self, wait: WaitPolicy) -> Received {
         let mut state = self.state.lock();

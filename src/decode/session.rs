@@ -213,6 +213,38 @@ impl Session {
         self.sequence.tokens()
     }
 
+    /// Continues the session on another load of its model, for example after the error `DeviceLost`. The tokens are
+    /// kept, and computed again when they are needed. Sampling with the same seed then gives the tokens that the first
+    /// load would have given; on another device they may differ, as anywhere.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for another model, `TooLarge` if its context is too short, `State` if the session has hooks, which
+    /// belong to a load, or if a model file has changed. The session is unchanged then.
+    pub fn move_to(&mut self, model: &Model) -> Result<()> {
+        if self.hooks.is_some() {
+            bail!(
+                State,
+                "the hooks of the session belong to its model: remove them before it moves"
+            );
+        }
+        if self.model.digest()? != model.digest()? {
+            bail!(Argument, "the session belongs to another model");
+        }
+        let (tokens, context) = (self.sequence.len(), model.facts().context);
+        // The last token needs no position.
+        if tokens > context as usize + 1 {
+            bail!(
+                TooLarge,
+                "{tokens} tokens exceed the context of {context} positions"
+            );
+        }
+        self.end_leaked();
+        self.model = model.clone();
+        self.cached = 0;
+        Ok(())
+    }
+
     /// Removes all tokens.
     pub fn reset(&mut self) {
         self.truncate(0);

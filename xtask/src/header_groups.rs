@@ -88,6 +88,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "tabla_model_session",
             "tabla_session_new",
             "tabla_session_fork",
+            "tabla_session_move",
             "tabla_session_save",
             "tabla_session_load",
             "tabla_session_free",

@@ -44,6 +44,10 @@ const NOT_WRAPPED: &[(&[&str], &str)] = &[
     ),
     (&["tabla_load_model"], "replaced by tabla_model_load"),
     (
+        &["tabla_session_move"],
+        "the model of a Session is a constant: a new one continues with its tokens",
+    ),
+    (
         &["tabla_transcribe", "tabla_transcribe_file"],
         "segments are read one by one, so that a task can be cancelled",
     ),

@@ -68,6 +68,12 @@ class Session(Handle):
         fork._hooks = self._hooks
         return fork
 
+    def move_to(self, model: ModelHandle) -> None:
+        """Continues on another load of the model, after `DeviceLostError`. The sequence is kept, and computed again
+        when it is needed; so sampling with the same seed goes on as it would have without the loss."""
+        check(lib.tabla_session_move(self._pointer, model._pointer))
+        self.model = model
+
     @property
     def tokens(self) -> list[int]:
         """The tokens of the sequence, both prompt and generated ones."""

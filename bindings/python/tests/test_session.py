@@ -30,6 +30,17 @@ def test_session_continues_its_sequence(model: tabla.Model) -> None:
         assert session.tokens == []
 
 
+def test_session_moves_to_another_load_of_its_model(model: tabla.Model) -> None:
+    with model.session() as session, tabla.Model.load(device="cpu") as again:
+        session.prefill(PROMPT)
+        session.generate(max_tokens=4, seed=0)
+        with session.fork() as fork:
+            session.move_to(again)
+            assert session.model is again
+            assert session.generate(max_tokens=4, seed=0).tokens == fork.generate(max_tokens=4, seed=0).tokens
+        assert len(session.tokens) == len(model.tokenize(PROMPT)) + 8
+
+
 def test_model_and_session_have_the_same_methods_of_a_sequence(model: tabla.Model) -> None:
     def methods(cls: type) -> dict[str, inspect.Signature]:
         members = inspect.getmembers(cls, inspect.isfunction)

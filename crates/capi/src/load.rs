@@ -27,6 +27,9 @@ impl TablaLoadOptions {
     ///
     /// Its pointers are NULL or C strings.
     unsafe fn options(&self) -> Result<LoadOptions> {
+        if self.reserved != 0 {
+            bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
+        }
         // SAFETY: guaranteed by the caller.
         let options = unsafe { self.plain_options() }?;
         // SAFETY: guaranteed by the caller.

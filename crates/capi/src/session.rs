@@ -44,6 +44,20 @@ pub extern "C" fn tabla_session_fork(session: *mut TablaSession) -> *mut TablaSe
         .unwrap_or(std::ptr::null_mut())
 }
 
+/// Continues a session on another load of its model, after `TABLA_ERROR_DEVICE_LOST`. The sequence
+/// is kept, and computed again when it is needed. A further answer without a prompt, with the same
+/// seed, goes on as the one that failed would have. The session must not have hooks.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_session_move(
+    session: *mut TablaSession,
+    model: *const TablaModel,
+) -> TablaStatus {
+    guard(|| {
+        let model = resolve(model)?;
+        with_session(session, |session| session.move_to(model.model()))
+    })
+}
+
 /// Saves a session to a file, including its KV cache. The file is created only when it is complete.
 ///
 /// # Safety

@@ -8,8 +8,9 @@ use super::load::tabla_free_model;
 use super::options::generate::TablaGenerateOptions;
 use super::sequence::TablaModel;
 use super::session::{
-    TABLA_LOGITS_LAST, tabla_model_session, tabla_prefill, tabla_session_logits,
-    tabla_session_step, tabla_session_truncate,
+    TABLA_LOGITS_LAST, tabla_model_session, tabla_prefill, tabla_session_free,
+    tabla_session_logits, tabla_session_move, tabla_session_new, tabla_session_prefill,
+    tabla_session_step, tabla_session_tokens, tabla_session_truncate,
 };
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -86,6 +87,10 @@ fn lose_and_reload(replay: Replay) {
         return;
     }
     let (model, mut gpu) = loaded(replay);
+    let own = tabla_session_new(model);
+    // SAFETY: the pointer is valid during the call.
+    let status = unsafe { tabla_session_prefill(own, [1, 40, 77].as_ptr(), 3) };
+    assert_eq!(status, TABLA_OK);
     let mut stats = TablaStats::EMPTY;
     assert_eq!(generate(model, Some(&mut gpu), &mut stats), LOST);
     // SAFETY: the pointer is to a C string that is valid until the next call on this thread.
@@ -114,10 +119,27 @@ fn lose_and_reload(replay: Replay) {
         "truncation does not use the GPU"
     );
     assert_eq!(generate(model, None, &mut stats), LOST);
+    // A session moves to the next load with its tokens.
+    // SAFETY: all pointers are valid during the call.
+    let status = unsafe { tabla_session_prefill(own, [5, 6].as_ptr(), 2) };
+    assert_eq!(status, LOST);
+    assert_eq!(tabla_session_move(own, model), TABLA_OK, "the same load");
+    let (again, _) = loaded(replay);
+    assert_eq!(tabla_session_move(own, again), TABLA_OK);
     assert_eq!(tabla_free_model(model), TABLA_OK);
+    // SAFETY: as above.
+    let status = unsafe { tabla_session_step(own, null(), &raw mut token) };
+    assert_eq!(status, TABLA_OK);
+    // SAFETY: as above.
+    let status = unsafe { tabla_session_tokens(own, null_mut(), 0, &raw mut count) };
+    assert_eq!(
+        (status, count),
+        (TABLA_OK, 4),
+        "three tokens and the sampled one"
+    );
+    assert_eq!(tabla_session_free(own), TABLA_OK);
 
-    let (model, _) = loaded(replay);
-    assert_eq!(generate(model, None, &mut stats), TABLA_OK);
+    assert_eq!(generate(again, None, &mut stats), TABLA_OK);
     assert!(stats.tokens > 0);
-    assert_eq!(tabla_free_model(model), TABLA_OK);
+    assert_eq!(tabla_free_model(again), TABLA_OK);
 }

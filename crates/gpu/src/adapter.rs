@@ -44,6 +44,9 @@ const WORKGROUP_BYTES_MAX: u32 = 16 << 10;
 const CHUNK_TOKENS: u32 = 256;
 /// Minimum number of positions per workgroup in split attention: enough for the fixed work of a workgroup.
 const ATTENTION_PART: u32 = 128;
+/// Maximum time of waiting for a result. A software adapter needs minutes for a chunk of a large model.
+const TIMEOUT: Duration = Duration::from_secs(120);
+const SOFTWARE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Maximum number of decode steps in one submission.
 const BURST_TOKENS: u32 = 32;
 
@@ -252,7 +255,7 @@ fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
     let failure = Arc::new(Failure::default());
     let errors = Arc::clone(&failure);
     wgpu.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
-        errors.error_text.get_or_init(|| e.to_string());
+        errors.set_error(&e);
     }));
     let losses = Arc::clone(&failure);
     wgpu.set_device_lost_callback(move |reason, message| {
@@ -279,6 +282,10 @@ fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
         } else {
             Duration::from_millis(1)
         },
+        timeout: options.timeout.unwrap_or(match is_software(adapter) {
+            true => SOFTWARE_TIMEOUT,
+            false => TIMEOUT,
+        }),
         recorded,
         kernels: Arc::default(),
         poll_lock: Arc::default(),

@@ -6,8 +6,10 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -26,6 +28,8 @@ pub struct Device {
     pub(super) pci: [u32; 2],
     /// Duration of spinning on a result before the thread sleeps.
     pub(super) spin: Duration,
+    /// Maximum time of waiting for submitted work.
+    pub(super) timeout: Duration,
     /// Whether tables are replayed from recorded command buffers.
     pub(super) recorded: bool,
     /// Serializes access to the queue, which wgpu and recorded replay share.
@@ -56,7 +60,7 @@ impl Device {
     /// not report them.
     pub fn allocations(&self) -> Option<Vec<(String, u64)>> {
         // wgpu frees dropped buffers in a poll after the device has finished with them.
-        let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
+        let _ = self.wait(None);
         let all = self.wgpu.generate_allocator_report()?.allocations;
         Some(all.into_iter().map(|a| (a.name, a.size)).collect())
     }
@@ -86,16 +90,67 @@ impl Device {
     pub(super) fn finish(&self) -> Result<()> {
         let _guard = self.queue_lock.lock();
         self.queue.submit([]);
-        let polled = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
-        polled.map_err(|e| self.failure.error(e))?;
+        self.wait(None)?;
         self.failure.check()
+    }
+
+    /// Waits for a submission of wgpu, or for all.
+    ///
+    /// # Errors
+    ///
+    /// Those of `poll`, and `DeviceLost` after the timeout.
+    pub(super) fn wait(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        if self.is_hung() {
+            return self.failure.check();
+        }
+        self.poll(wgpu::PollType::Wait {
+            submission_index,
+            timeout: Some(self.timeout),
+        })
+    }
+
+    /// Polls wgpu, which panics if the driver reports a device loss.
+    ///
+    /// # Errors
+    ///
+    /// A failure of the device.
+    pub(super) fn poll(&self, poll: wgpu::PollType) -> Result<()> {
+        match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(poll))) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(wgpu::PollError::Timeout)) => Err(self.timed_out()),
+            Ok(Err(error)) => Err(self.failure.error(error)),
+            Err(_) => {
+                self.failure.set_lost("reported by the driver".to_string());
+                Err(self.failure.error("device lost"))
+            }
+        }
+    }
+
+    /// Records that submitted work does not end, and returns the error. What the work uses is never freed.
+    pub(super) fn timed_out(&self) -> Error {
+        let seconds = self.timeout.as_secs();
+        self.failure.set_lost(format!(
+            "no result after {seconds} s: the GPU hangs, or needs a longer timeout (gpu_timeout)"
+        ));
+        if !self.failure.is_hung.swap(true, Ordering::AcqRel) {
+            // A queue waits for its work when it is dropped.
+            std::mem::forget((self.wgpu.clone(), self.queue.clone()));
+        }
+        self.failure.error("timeout")
+    }
+
+    /// Whether submitted work does not end.
+    pub(super) fn is_hung(&self) -> bool {
+        self.failure.is_hung.load(Ordering::Acquire)
     }
 
     /// Waits for all work, so that the callback of a device loss has run.
     pub(super) fn poll_loss(&self) {
         let _guard = self.poll_lock.lock();
-        // An error of the poll is reported by the callback.
-        let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
+        if self.failure.lost.get().is_none() {
+            // An error of the poll is reported by the callback.
+            let _ = self.wait(None);
+        }
     }
 
     /// Returns the error of a failed call: a recorded failure of the device, otherwise `message`.
@@ -108,8 +163,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `DeviceLost` or `Device`; permanent after the first failure.
-    pub(super) fn check(&self) -> Result<()> {
+    /// `DeviceLost`, `Memory` or `Device`; permanent after the first failure.
+    pub fn check(&self) -> Result<()> {
         if self.failure.check().is_err() {
             // An error may precede the callback of a device loss.
             self.poll_loss();
@@ -176,24 +231,41 @@ fn descriptor<'a>(name: &'a str, text: &'a str) -> wgpu::ShaderModuleDescriptor<
 #[derive(Debug, Default)]
 pub(super) struct Failure {
     lost: OnceLock<String>,
-    pub(super) error_text: OnceLock<String>,
+    is_hung: AtomicBool,
+    error: OnceLock<(ErrorKind, String)>,
 }
 
 impl Failure {
     /// # Errors
     ///
-    /// `DeviceLost` or `Device`; permanent after the first failure.
+    /// `DeviceLost`, `Memory` or `Device`; permanent after the first failure.
     pub(super) fn check(&self) -> Result<()> {
+        let error = self.error.get();
+        // wgpu loses a device that is out of memory.
+        if let Some((kind @ ErrorKind::Memory, error)) = error {
+            let message = format_args!("gpu: out of memory; load the model again: {error}");
+            return Err(Error::new(*kind, message));
+        }
         if let Some(reason) = self.lost.get() {
             bail!(
                 DeviceLost,
                 "gpu: device lost; load the model again: {reason}"
             );
         }
-        if let Some(error) = self.error_text.get() {
-            bail!(Device, "gpu: {error}");
+        if let Some((kind, error)) = error {
+            let message = format_args!("gpu: the device failed; load the model again: {error}");
+            return Err(Error::new(*kind, message));
         }
         Ok(())
+    }
+
+    /// Records an error of wgpu; the first one wins.
+    pub(super) fn set_error(&self, error: &wgpu::Error) {
+        let kind = match error {
+            wgpu::Error::OutOfMemory { .. } => ErrorKind::Memory,
+            _ => ErrorKind::Device,
+        };
+        self.error.get_or_init(|| (kind, error.to_string()));
     }
 
     /// Records the loss of the device; the first reason wins.

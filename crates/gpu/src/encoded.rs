@@ -183,6 +183,13 @@ impl Replayer for EncodedReplay {
     }
 }
 
+/// Waits for the device, at most until its timeout: the queue would wait without limit.
+impl Drop for EncodedReplay {
+    fn drop(&mut self) {
+        let _ = self.device.finish();
+    }
+}
+
 impl Transfers for EncodedReplay {
     fn write(&mut self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) -> Result<()> {
         self.device.queue.write_buffer(buffer, offset, bytes);

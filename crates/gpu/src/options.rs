@@ -1,6 +1,7 @@
 //! Options for opening a device.
 
 use std::path::PathBuf;
+use std::time::Duration;
 use tabla_core::device::{GpuFeatures, KernelVariant, Replay};
 
 tabla_core::options! {
@@ -22,5 +23,8 @@ tabla_core::options! {
         pub replay: Replay,
         /// Folder of the pipeline cache, which stores compiled kernels between loads.
         pub pipeline_cache_path: Option<PathBuf>,
+        /// Maximum time of waiting for submitted work, after which the device counts as lost. Default:
+        /// 120 s, of a software adapter 3600 s.
+        pub timeout: Option<Duration>,
     }
 }

@@ -131,17 +131,20 @@ impl Staging {
     /// Waits for the mapping: spins for at most the device's `spin`, then sleeps.
     fn wait(&self, device: &Device) -> Result<()> {
         let start = Instant::now();
-        let mut poll = wgpu::PollType::Poll;
+        let mut waits = false;
         loop {
-            let polled = device.wgpu.poll(poll.clone());
+            let polled = match waits {
+                true => device.wait(self.filled_by.clone()),
+                false => device.poll(wgpu::PollType::Poll),
+            };
             match self.outcome.load(Ordering::Acquire) {
                 MAPPED => return Ok(()),
                 FAILED => return Err(device.error("readback: mapping failed")),
                 _ => {}
             }
-            polled.map_err(|e| device.error(e))?;
+            polled?;
             device.check()?;
-            if !matches!(poll, wgpu::PollType::Poll) {
+            if waits {
                 // Another thread that polls a device loss may run the callback of this mapping
                 // first; `error` waits for it.
                 let error = device.error("readback: the work finished without the mapping");
@@ -152,10 +155,7 @@ impl Staging {
             }
             let waited = start.elapsed();
             if waited >= device.spin {
-                poll = wgpu::PollType::Wait {
-                    submission_index: self.filled_by.clone(),
-                    timeout: None,
-                };
+                waits = true;
             }
             // A poll allocates inside wgpu, so the interval grows by an eighth of the waiting time.
             while start.elapsed() < waited + waited / 8 {

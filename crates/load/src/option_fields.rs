@@ -36,6 +36,9 @@ macro_rules! load_options {
             pub load_mode: $crate::load::LoadMode,
             /// Method by which a GPU replays a table. Default: [`Auto`](crate::device::Replay::Auto).
             pub replay: $crate::device::Replay,
+            /// Maximum number of seconds for which a GPU may compute without a result: then the device counts
+            /// as lost. 0: 120, of a software GPU 3600. Default 0.
+            pub gpu_timeout: u32,
             /// Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there is
             /// one, which may change the order of sums. `None`: no tuning.
             pub tuning_path: Option<std::path::PathBuf>,
@@ -96,6 +99,7 @@ macro_rules! load_options {
             weights: $crate::load::WeightMemory::Auto,
             load_mode: $crate::load::LoadMode::Auto,
             replay: $crate::device::Replay::Auto,
+            gpu_timeout: 0,
             tuning_path: None,
             shader_path: None,
             pipeline_cache_path: None,

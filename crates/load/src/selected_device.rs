@@ -85,6 +85,12 @@ fn allowed_variants(precision: Precision) -> Option<Vec<KernelVariant>> {
     (precision == Precision::Exact).then(|| all.filter(|variant| variant.exact()).collect())
 }
 
+/// Returns a number of seconds as a duration; `None` for 0.
+#[cfg(feature = "gpu")]
+fn seconds(count: u32) -> Option<std::time::Duration> {
+    (count > 0).then(|| std::time::Duration::from_secs(count.into()))
+}
+
 impl SelectedDevice {
     /// Selects the device named by the options, or the best available one.
     pub fn choose(options: &LoadOptions) -> Result<Self> {
@@ -108,6 +114,7 @@ impl SelectedDevice {
                     .features(options.gpu_features)
                     .variants(allowed_variants(options.precision))
                     .replay(options.replay)
+                    .timeout(seconds(options.gpu_timeout))
                     .pipeline_cache_path(options.pipeline_cache_path.clone());
                 match gpu::open(&gpu_options) {
                     Ok(Some(device)) => {

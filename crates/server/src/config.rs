@@ -185,6 +185,9 @@ pub struct Config {
     pub pooling: Option<Pooling>,
     /// Receiver of events.
     pub events: EventSink,
+    /// Receives each loaded model, for tests of device loss.
+    #[doc(hidden)]
+    pub on_load: fn(&tabla::Model),
 }
 
 impl Config {
@@ -206,6 +209,7 @@ impl Config {
             metrics_compat: None,
             pooling: None,
             events: Arc::new(|_| {}),
+            on_load: |_| {},
         }
     }
 }

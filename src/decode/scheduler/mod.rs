@@ -16,6 +16,7 @@ mod tests;
 
 use super::engine::Engine;
 use super::grammar_state::MaskWorker;
+use super::lost::LostExecutor;
 use super::outputs::Finish;
 use super::request::{IfBusy, Request};
 use super::request_queue::{Message, Received, RequestQueue, WaitPolicy};
@@ -209,6 +210,11 @@ impl Scheduler {
         self.in_flight = None;
         // Its queue may contain masks of the failed requests.
         self.mask_worker = None;
+        if error.kind() == ErrorKind::DeviceLost {
+            // Frees the memory, before a caller loads the model again.
+            let executor = &mut self.engine.linked.executor;
+            *executor = Box::new(LostExecutor::new(&**executor, error));
+        }
         while let Some(slot) = self.slots.nth(0) {
             let mut request = self.slots.vacate(slot);
             self.engine.discard_slot(&request);

@@ -231,12 +231,15 @@ impl Scheduler {
         let batch = Self::batch_requests(&self.slots, &self.batch);
         let first = batch.clone().next().expect("a batch has requests");
         let rows = batch.map(|request| row_of(request, request.cached));
-        self.engine.begin_steps(first, rows)?;
+        let begun = self.engine.begin_steps(first, rows);
         let rows = self.batch.len();
-        if masks > 0 {
-            let computed = self.engine.step_logits(rows);
-            self.upload_masks(masks)?;
-            computed?;
+        match masks {
+            0 => begun?,
+            _ => {
+                let computed = begun.and_then(|()| self.engine.step_logits(rows));
+                self.upload_masks(masks)?;
+                computed?;
+            }
         }
         let batch = Self::batch_requests(&self.slots, &self.batch);
         let sequences = batch.map(|request| (request.slot, request.sequence.len()));
@@ -283,21 +286,23 @@ impl Scheduler {
         Ok(masks)
     }
 
-    /// Waits for `masks` masks and writes them to the device.
+    /// Waits for `masks` masks and writes them to the device. All requests have their grammar states again, also after
+    /// an error of the device.
     pub(super) fn upload_masks(&mut self, masks: usize) -> Result<()> {
         let Some(mask_worker) = self.mask_worker.as_ref().filter(|_| masks > 0) else {
             return Ok(());
         };
+        let mut written = Ok(());
         for _ in 0..masks {
             let (slot, grammar_state) = mask_worker.wait()?;
-            self.engine.mask(slot, grammar_state.mask())?;
+            written = written.and_then(|()| self.engine.mask(slot, grammar_state.mask()));
             let request = self.slots.get_mut(slot);
             let request = request.expect("requests keep running while their masks are computed");
             if let Some(sampling) = &mut request.sampling {
                 sampling.grammar_state = Some(grammar_state);
             }
         }
-        Ok(())
+        written
     }
 
     /// Submits another burst of the same batch after the one in flight.

@@ -37,7 +37,7 @@ fn prefilled(model: Model) -> Session {
     session
 }
 
-fn lost<T>(result: Result<T>) {
+pub(super) fn lost<T>(result: Result<T>) {
     let error = result.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     assert!(error.message().contains("load the model again"), "{error}");

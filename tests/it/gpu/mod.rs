@@ -12,11 +12,14 @@ mod bits;
 mod dawn;
 mod executor;
 mod experts;
+#[cfg(target_os = "linux")]
+mod faults;
 mod fixture;
 mod forward;
 mod loss;
 mod operations;
 mod probe;
+mod recovery;
 mod samplers;
 mod sampling;
 mod split_weights;

@@ -7,13 +7,13 @@ use ash::vk;
 use parking_lot::Mutex;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan;
 
-/// Interval of checks for device loss while sleeping, in nanoseconds.
-const SLEEP: u64 = 1_000_000_000;
+/// Interval of checks for device loss while sleeping.
+const SLEEP: Duration = Duration::from_secs(1);
 
 /// wgpu's device, and the Vulkan objects created on it. Drop waits for the device to be idle and
 /// destroys the objects, before wgpu drops the device.
@@ -229,7 +229,17 @@ impl Context {
         self.check("submission", submitted)
     }
 
-    /// Waits for a submitted fence: spins for at most the device's `spin`, then sleeps.
+    /// Waits for all submitted work. The caller must hold the queue lock.
+    pub(super) fn wait_idle(&self) -> Result<()> {
+        self.device.check()?;
+        let fence = self.fence()?;
+        self.submit(&[], fence)?;
+        self.wait(fence)?;
+        self.destroy(fence);
+        Ok(())
+    }
+
+    /// Waits for a submitted fence, at most until the device's timeout: spins for at most its `spin`, then sleeps.
     pub(super) fn wait(&self, fence: vk::Fence) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < self.device.spin {
@@ -240,12 +250,17 @@ impl Context {
             }
             std::hint::spin_loop();
         }
+        let timeout = self.device.timeout;
+        let sleep = u64::try_from(SLEEP.min(timeout).as_nanos()).expect("at most a second");
         loop {
             // SAFETY: the fence belongs to this device.
-            let waited = unsafe { self.raw.wait_for_fences(&[fence], true, SLEEP) };
+            let waited = unsafe { self.raw.wait_for_fences(&[fence], true, sleep) };
             match waited {
                 Err(vk::Result::TIMEOUT) => self.device.check()?,
                 other => return self.check("fence", other),
+            }
+            if start.elapsed() >= timeout {
+                return Err(self.device.timed_out());
             }
         }
     }
@@ -254,7 +269,14 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let _guard = self.device.queue_lock.lock();
-        wait_idle(&self.device);
+        let idle = self.wait_idle();
+        if self.device.is_hung() {
+            // The work uses the objects.
+            return;
+        }
+        if idle.is_err() {
+            wait_idle(&self.device);
+        }
         for (.., destroy) in self.objects.get_mut().drain(..).rev() {
             destroy(&self.raw);
         }

@@ -47,6 +47,17 @@ pub(super) struct RecordedBindings {
     pipelines: Vec<Pipeline>,
     pub(super) pool: vk::DescriptorPool,
     sets: Vec<vk::DescriptorSet>,
+    buffers: Vec<wgpu::Buffer>,
+    device: Device,
+}
+
+/// Work that does not end may use the buffers, of which wgpu does not know.
+impl Drop for RecordedBindings {
+    fn drop(&mut self) {
+        if self.device.is_hung() {
+            std::mem::forget(std::mem::take(&mut self.buffers));
+        }
+    }
 }
 
 impl RecordedBindings {
@@ -147,6 +158,12 @@ impl Layouts {
                 pipelines,
                 pool,
                 sets,
+                buffers: all
+                    .iter()
+                    .flat_map(|b| &b.buffers)
+                    .map(|id| buffer(*id).clone())
+                    .collect(),
+                device: context.device.clone(),
             }),
             Err(error) => {
                 context.destroy(pool);

@@ -18,7 +18,7 @@ use super::device::Device;
 use super::executor::{self, Replayer};
 use super::link_plan::{LinkPlan, LinkedTable, LinkedTables};
 use super::pipeline_cache::PipelineCacheFile;
-use super::pipelines::{self, CompiledKernels};
+use super::pipelines::{self, CompiledKernels, KernelSource};
 use super::timings::Timings;
 use ash::vk;
 use clock::RecordedQueries;
@@ -77,7 +77,11 @@ impl Replayer for RecordedReplay {
         let sizes = SubgroupSizes::new(context)?;
         let file = PipelineCacheFile::read(device);
         let cache = create_cache(context, &file);
-        let make = |kernel: KernelId, text: &_| {
+        let make = |kernel: KernelId, text: &KernelSource| {
+            if !text.built_in {
+                // Vulkan does not check the limits of the device.
+                pipelines::pipeline(device, None, kernel, text)?;
+            }
             let pipeline = pipeline(context, layouts, (&options, &sizes), cache, kernel, text)?;
             Ok((pipeline, layouts.pipelines[kernel.op.operands().len()]))
         };
@@ -106,10 +110,12 @@ impl Replayer for RecordedReplay {
     ) -> Result<()> {
         // Pending writes may be to the buffers of these tables.
         let submitted = self.ring.submit(&[], 0);
-        wait_idle(&self.ring.context.device);
-        self.recordings.remove(&tables);
-        self.ring.context.destroy(removed.bindings.pool);
-        submitted
+        let ended = submitted.and_then(|()| self.ring.context.wait_idle());
+        if !self.ring.context.device.is_hung() {
+            self.recordings.remove(&tables);
+            self.ring.context.destroy(removed.bindings.pool);
+        }
+        ended
     }
 
     fn run(
@@ -120,7 +126,7 @@ impl Replayer for RecordedReplay {
     ) -> Result<()> {
         self.recordings.grow(&self.ring.context)?;
         if !self.recordings.has_space() {
-            wait_idle(&self.ring.context.device);
+            self.ring.context.wait_idle()?;
             self.recordings.clear();
         }
         let mut recorded = [vk::CommandBuffer::null(); 2];

@@ -16,16 +16,20 @@ use crate::http::deadline::Deadline;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::record::Record;
 use crate::http::sse::EventSource;
-use crate::models::Loaded;
+use crate::models::{Lease, Loaded};
+use axum::http::StatusCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tabla::{Cancel, GenerateOptions, Session};
+use tabla::{Cancel, ErrorKind, GenerateOptions, Generation, Session};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 /// Number of events that wait for the client.
 const CHANNEL_EVENTS: usize = 32;
+
+/// Maximum number of times that a choice continues on the next load of its model.
+const RECOVERIES_MAX: u32 = 2;
 
 /// A running generation. Dropping it cancels the generation.
 pub(crate) struct Run {
@@ -137,6 +141,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
     };
     model.metrics.queue_time.observe(queued.elapsed());
     let job = Job {
+        lease,
         model: Arc::clone(&model),
         sink: Sink {
             sender: sender.clone(),
@@ -164,9 +169,6 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
             let _ = sender.send(Ok(Event::Done(usage))).await;
         }
         Err(Some(error)) if !job.cancel.is_cancelled() => {
-            if error.code == Some(ApiError::MODEL_LOST) {
-                lease.discard();
-            }
             let _ = sender.send(Err(error)).await;
         }
         Err(_) => {}
@@ -340,7 +342,14 @@ fn prefill(
     let before = session.computed_tokens();
     let count = tokens.len() as u64;
     let mut reports = Reports::new(job, first, count);
-    session.prefill_with(tokens, |done, _| reports.processed(done as u64))?;
+    let mut run = |session: &mut Session| {
+        session.prefill_with(tokens, |done, _| reports.processed(done as u64))
+    };
+    if let Err(error) = run(&mut session) {
+        let loaded = job.next_load(&job.model, error)?;
+        session.move_to(&loaded.model)?;
+        run(&mut session)?;
+    }
     if echo.is_none() {
         // The choices compute the last token again.
         let cached_max = count.saturating_sub(1);
@@ -433,6 +442,7 @@ fn prompt_logprobs(
 /// What the threads of all choices share.
 #[derive(Clone)]
 struct Job {
+    lease: Lease,
     model: Arc<Loaded>,
     sink: Sink,
     cancel: CancelGroup,
@@ -450,6 +460,19 @@ impl Job {
             slot = self.model.admission.slot() => Ok(slot),
             () = self.sink.sender.closed() => Err(None),
             () = self.sink.deadline.passed() => Err(Some(self.sink.deadline.error())),
+        }
+    }
+
+    /// Returns the next load of a model whose device was lost. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The error of the library if it has another cause; status 503 if the model cannot be loaded.
+    fn next_load(&self, lost: &Loaded, error: tabla::Error) -> ApiResult<Arc<Loaded>> {
+        let is_lost = lost.model.check_device().is_err() && error.kind() != ErrorKind::Poisoned;
+        match is_lost && !self.cancel.is_cancelled() {
+            true => self.sink.runtime.block_on(self.lease.usable()),
+            false => Err(error.into()),
         }
     }
 
@@ -524,6 +547,42 @@ async fn run_choices(
     Ok(usage)
 }
 
+/// Where a choice is computed.
+struct Place {
+    model: Arc<Loaded>,
+    sink: Sink,
+    slot: Option<Slot>,
+    recoveries: u32,
+}
+
+impl Place {
+    fn send(&mut self, event: Event) -> Ended<()> {
+        self.sink.send(event, &mut self.slot)
+    }
+
+    /// Continues a generation whose device was lost on the next load of the model. Blocks.
+    fn recover(
+        &mut self,
+        job: &Job,
+        generation: &mut Generation<&mut Session>,
+        error: tabla::Error,
+    ) -> Ended<()> {
+        if self.recoveries == RECOVERIES_MAX {
+            return Err(Some(error.into()));
+        }
+        self.recoveries += 1;
+        self.model = job.next_load(&self.model, error).map_err(Some)?;
+        self.sink.admission = Arc::clone(&self.model.admission);
+        self.slot = None;
+        self.slot = job.sink.runtime.block_on(self.sink.free_slot())?;
+        let resumed = generation.resume(&self.model.model);
+        // Another model, for example.
+        let failed =
+            |error: tabla::Error| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.message());
+        resumed.map_err(|error| Some(failed(error)))
+    }
+}
+
 /// Runs one choice. Returns its tokens and times.
 fn run_choice(
     job: &Job,
@@ -533,7 +592,12 @@ fn run_choice(
     options: &GenerateOptions,
     mut clock: Clock,
 ) -> Ended<Usage> {
-    let mut slot = Some(slot);
+    let mut place = Place {
+        model: Arc::clone(&job.model),
+        sink: job.sink.clone(),
+        slot: Some(slot),
+        recoveries: 0,
+    };
     let mut is_first = true;
     let mut lines = LineLimits::new(job.extras.lines);
     let tokenizer = job.model.model.tokenizer();
@@ -541,7 +605,15 @@ fn run_choice(
     let failed = |error: tabla::Error| Some(ApiError::from(error));
     let mut generation = session.generate(options).map_err(failed)?;
     let mut latency = job.model.metrics.latency();
-    while let Some(mut piece) = generation.next_piece().map_err(failed)? {
+    loop {
+        let mut piece = match generation.next_piece() {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            Err(error) => {
+                place.recover(job, &mut generation, error)?;
+                continue;
+            }
+        };
         if !piece.is_flush {
             latency.token();
             if let Some(time) = job.record.token() {
@@ -562,8 +634,7 @@ fn run_choice(
         }
         let usage = clock.usage(&output);
         for event in events {
-            job.sink
-                .send(Event::Output(Output { usage, ..event }), &mut slot)?;
+            place.send(Event::Output(Output { usage, ..event }))?;
         }
         if output.is_complete() || end.is_some() || job.sink.deadline.has_passed() {
             generation.stop().map_err(failed)?;
@@ -587,8 +658,7 @@ fn run_choice(
     let rest = output.finish();
     let usage = clock.usage(&output);
     for event in rest {
-        job.sink
-            .send(Event::Output(Output { usage, ..event }), &mut slot)?;
+        place.send(Event::Output(Output { usage, ..event }))?;
     }
     let reason = output.reason(stats.finish);
     job.model.metrics.finished(reason);
@@ -601,7 +671,7 @@ fn run_choice(
         tokens: output.take_tokens(),
         usage,
     };
-    job.sink.send(Event::Finished(finished), &mut slot)?;
+    place.send(Event::Finished(finished))?;
     Ok(usage)
 }
 
@@ -626,13 +696,17 @@ impl Sink {
         drop(slot.take());
         self.runtime.block_on(async {
             self.sender.send(event).await.map_err(|_| None)?;
-            tokio::select! {
-                free = self.admission.slot() => *slot = Some(free),
-                () = self.sender.closed() => return Err(None),
-                // The answer ends.
-                () = self.deadline.passed() => {}
-            }
+            *slot = self.free_slot().await?;
             Ok(())
         })
+    }
+
+    /// Waits for a slot to go on. `None` at the deadline: the answer ends. Fails if the client is gone.
+    async fn free_slot(&self) -> Ended<Option<Slot>> {
+        tokio::select! {
+            free = self.admission.slot() => Ok(Some(free)),
+            () = self.sender.closed() => Err(None),
+            () = self.deadline.passed() => Ok(None),
+        }
     }
 }

@@ -34,6 +34,7 @@ pub(crate) struct Registry {
     budget: Option<u64>,
     queue: usize,
     events: EventSink,
+    on_load: fn(&Model),
     started: Instant,
     /// Becomes true when running requests are cancelled.
     cancelled: watch::Sender<bool>,
@@ -78,9 +79,11 @@ impl Status {
 }
 
 /// A model in use: it is not unloaded before the lease is dropped.
+#[derive(Clone)]
 pub(crate) struct Lease {
     loaded: Arc<Loaded>,
-    in_use: InUse,
+    in_use: Arc<InUse>,
+    registry: Arc<Registry>,
     /// Becomes true when the request is cancelled by the shutdown.
     pub(crate) cancelled: watch::Receiver<bool>,
 }
@@ -114,9 +117,13 @@ impl Lease {
         Arc::clone(&self.loaded)
     }
 
-    /// Unloads a model whose thread or device has failed, so that the next request loads it again.
-    pub(crate) fn discard(&self) {
-        self.in_use.entry.forget(&self.loaded);
+    /// Returns the model, which is loaded again if its device has failed.
+    ///
+    /// # Errors
+    ///
+    /// Status 503 if it cannot be loaded.
+    pub(crate) async fn usable(&self) -> ApiResult<Arc<Loaded>> {
+        self.registry.usable(&self.in_use.entry).await
     }
 }
 
@@ -217,6 +224,7 @@ impl Registry {
             budget: config.memory_budget,
             queue: config.limits.queue,
             events: Arc::clone(&config.events),
+            on_load: config.on_load,
             started: Instant::now(),
             cancelled: watch::Sender::new(false),
             loading: tokio::sync::Mutex::new(()),
@@ -293,26 +301,32 @@ impl Registry {
         let entry = self.requested(name)?;
         // Before it is loaded, so that it is not unloaded in between.
         let in_use = InUse::begin(entry, self.started);
-        let loaded = match entry.loaded() {
-            Some(loaded) if self.has_its_files(entry, &loaded) => loaded,
-            _ => {
-                // A task of its own: the model is loaded even if the request ends before.
-                let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
-                let loading = tokio::spawn(async move { registry.load(&entry).await });
-                joined(loading.await)?
-            }
-        };
         Ok(Lease {
-            loaded,
-            in_use,
+            loaded: self.usable(entry).await?,
+            in_use: Arc::new(in_use),
+            registry: Arc::clone(self),
             cancelled: self.cancelled.subscribe(),
         })
     }
 
-    /// Returns whether the files of a model are those that were loaded. Otherwise it is unloaded; requests that use it
-    /// fail when they read from them.
-    fn has_its_files(&self, entry: &Entry, loaded: &Arc<Loaded>) -> bool {
-        let Err(error) = loaded.model.check_files() else {
+    /// Returns the model of an entry, loaded if needed.
+    async fn usable(self: &Arc<Self>, entry: &Arc<Entry>) -> ApiResult<Arc<Loaded>> {
+        match entry.loaded() {
+            Some(loaded) if self.is_usable(entry, &loaded) => Ok(loaded),
+            _ => {
+                // A task of its own: the model is loaded even if the request ends before.
+                let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
+                let loading = tokio::spawn(async move { registry.load(&entry).await });
+                joined(loading.await)
+            }
+        }
+    }
+
+    /// Returns whether the files of a model are those that were loaded, and its device and its thread have not failed.
+    /// Otherwise it is unloaded; requests that use it fail, or move to the next load of the model.
+    fn is_usable(&self, entry: &Entry, loaded: &Arc<Loaded>) -> bool {
+        let model = &loaded.model;
+        let Err(error) = model.check_files().and_then(|()| model.check_device()) else {
             return true;
         };
         if entry.forget(loaded) {
@@ -355,6 +369,7 @@ impl Registry {
                 return Err(error.code(ApiError::LOAD_FAILED));
             }
         };
+        (self.on_load)(&loaded.model);
         *entry.state() = State::Loaded(Arc::clone(&loaded));
         entry.touch(self.started);
         std::mem::forget(reset);

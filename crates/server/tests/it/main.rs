@@ -11,6 +11,7 @@ mod constraints;
 mod damaged_model;
 mod deadlines;
 mod defaults;
+mod device_loss;
 mod embeddings;
 mod errors;
 mod limits;

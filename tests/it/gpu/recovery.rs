@@ -1,0 +1,201 @@
+//! Recovery from device loss: a generation goes on after the model is loaded again, with the same tokens and text.
+
+use super::loss::lost;
+use crate::common::{greedy, replays};
+use tabla::exec::gpu::Device;
+use tabla::load::{DeviceChoice, GpuSpeculation, LoadOptions};
+use tabla::text::{EncodeOptions, Grammar};
+use tabla::{
+    ErrorKind, Finish, GenerateOptions, HookSpec, Model, Overflow, Sampling, Session, Source,
+    SpeculateOptions,
+};
+
+const CONTEXT: u32 = 96;
+
+fn load(options: &LoadOptions) -> (Model, Device) {
+    let options = options
+        .clone()
+        .max_context(CONTEXT)
+        .gpu_speculation(GpuSpeculation::On);
+    let builder = Model::builder(Source::BuiltIn).options(options);
+    let model = builder.load().unwrap();
+    let gpu = model.gpu().unwrap();
+    (model, gpu)
+}
+
+pub(super) fn prompted(model: &Model) -> Session {
+    let mut session = Session::new(model.clone());
+    let tokenizer = session.tokenizer();
+    let prompt = tokenizer.encode("Once upon a time", EncodeOptions::PROMPT);
+    session.append(&prompt.unwrap()).unwrap();
+    session
+}
+
+/// What a generation returns.
+#[derive(Debug, Default, PartialEq)]
+struct Output {
+    tokens: Vec<u32>,
+    text: String,
+    logprobs: Vec<Option<f32>>,
+    finish: Option<Finish>,
+    sequence: Vec<u32>,
+}
+
+/// Generates, and destroys the device after each of these numbers of tokens. Returns the number of losses too.
+fn generate(
+    load_options: &LoadOptions,
+    options: &dyn Fn(&Model) -> GenerateOptions,
+    lose_after: &[usize],
+) -> (Output, usize) {
+    let (model, mut gpu) = load(load_options);
+    let mut session = prompted(&model);
+    let mut generation = session.generate(&options(&model)).unwrap();
+    let (mut output, mut losses) = (Output::default(), 0);
+    loop {
+        match generation.next_piece() {
+            Ok(None) => break,
+            Ok(Some(piece)) => {
+                output.text.push_str(piece.text);
+                if piece.is_flush {
+                    continue;
+                }
+                output.tokens.push(piece.token);
+                output.logprobs.push(piece.logprob);
+                if lose_after.contains(&output.tokens.len()) {
+                    gpu.destroy();
+                }
+            }
+            Err(error) => {
+                lost::<()>(Err(error));
+                losses += 1;
+                let (model, next) = load(load_options);
+                generation.resume(&model).unwrap();
+                gpu = next;
+            }
+        }
+    }
+    output.finish = generation.stats().finish;
+    assert_eq!(generation.stats().tokens as usize, output.tokens.len());
+    drop(generation);
+    output.sequence = session.tokens().to_vec();
+    (output, losses)
+}
+
+/// Checks that losses do not change the output.
+fn check(name: &str, options: &dyn Fn(&Model) -> GenerateOptions) {
+    for load_options in replays() {
+        let (expected, none) = generate(&load_options, options, &[]);
+        assert_eq!(none, 0);
+        let (output, losses) = generate(&load_options, options, &[1, 20]);
+        assert!(losses > 0, "{name}: the generation ended before the loss");
+        assert_eq!(output, expected, "{name}, {losses} losses");
+    }
+}
+
+#[test]
+fn greedy_generation_continues() {
+    check("greedy", &|_| greedy(80));
+}
+
+#[test]
+fn sampled_generation_continues() {
+    let sampling = Sampling::default()
+        .seed(7)
+        .temperature(1.1)
+        .top_k(30)
+        .repetition_penalty(1.2)
+        .presence_penalty(0.3);
+    check("sampled", &|_| greedy(80).sampling(sampling).logprobs(2));
+}
+
+/// The state of the text continues: bytes of characters, stop strings, and limits.
+#[test]
+fn stop_strings_and_context_shifts_continue() {
+    let (expected, _) = match replays().first() {
+        Some(options) => generate(options, &|_| greedy(80), &[]),
+        None => return,
+    };
+    // Held back until the text goes on, and never complete.
+    let held = expected.text[..expected.text.len() / 2].to_string() + "\u{1}";
+    let tail: String = held.chars().skip(held.chars().count() - 12).collect();
+    check("stop string", &|_| greedy(80).stop(vec![tail.clone()]));
+    check("context shift", &|_| {
+        greedy(140).overflow(Overflow::Shift { n_keep: 4 })
+    });
+    check("lookup", &|_| {
+        greedy(80).speculate(SpeculateOptions::Lookup)
+    });
+}
+
+#[test]
+fn grammars_continue() {
+    let grammar =
+        Grammar::Gbnf("root ::= (\"a\" | \"b\" [0-9] | \" the \" [a-z]+ \".\"){60,70}".into());
+    check("grammar", &|model| {
+        let grammar = model.compile_grammar(&grammar).unwrap();
+        let sampling = Sampling::default().seed(3).temperature(2.0);
+        greedy(80).sampling(sampling).grammar(grammar)
+    });
+}
+
+/// A session continues after a lost prompt, also on the CPU, and only with its model.
+#[test]
+fn sessions_move_to_another_load() {
+    for options in replays() {
+        let options = options.chunk_tokens(16);
+        let (model, gpu) = load(&options);
+        let mut session = prompted(&model);
+        let prompt = session.tokens().to_vec();
+        let more = [5; 80];
+        lost(session.prefill_with(&more, |_, _| gpu.destroy()));
+        lost::<()>(model.check_device());
+        assert_eq!(session.tokens(), prompt, "the tokens before the lost ones");
+        let (again, _) = load(&options);
+        session.move_to(&again).unwrap();
+        let mut logits = [(); 2].map(|()| vec![0.0; session.facts().vocab as usize]);
+        session.prefill(&more).unwrap();
+        session.logits(&mut logits[0]).unwrap();
+        let mut other = prompted(&again);
+        other.disable_prefix_caching();
+        other.prefill(&more).unwrap();
+        other.logits(&mut logits[1]).unwrap();
+        assert_eq!(logits[0], logits[1]);
+
+        let on_cpu = options.clone().device(DeviceChoice::Cpu);
+        let on_cpu = Model::builder(Source::BuiltIn).options(on_cpu).load();
+        session.move_to(&on_cpu.unwrap()).unwrap();
+        session.step(&Sampling::GREEDY).unwrap();
+        let short = Model::builder(Source::BuiltIn).max_context(64).load();
+        let error = session.move_to(&short.unwrap()).expect_err("is too long");
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        let path = crate::common::golden("arch/llama_bias/model.gguf");
+        let another = Model::builder(path).load().unwrap();
+        let error = session.move_to(&another).expect_err("another model");
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+        let hooks = session.model().hooks(&HookSpec::default()).unwrap();
+        session.set_hooks(Some(&hooks)).unwrap();
+        let error = session.move_to(&again).expect_err("has hooks");
+        assert_eq!(error.kind(), ErrorKind::State, "{error}");
+        let mut generation = other.generate(&greedy(2)).unwrap();
+        let error = generation.resume(&again).expect_err("it runs");
+        assert_eq!(error.kind(), ErrorKind::State, "{error}");
+    }
+}
+
+/// The memory of a lost device is free before a caller learns of the loss.
+#[test]
+fn memory_of_a_lost_device_is_freed() {
+    for options in replays() {
+        let (model, gpu) = load(&options);
+        let bytes = |gpu: &Device| -> u64 {
+            let all = gpu.allocations().expect("Vulkan reports allocations");
+            all.iter().map(|(_, bytes)| bytes).sum()
+        };
+        let before = bytes(&gpu);
+        let mut session = prompted(&model);
+        gpu.destroy();
+        lost(session.step(&Sampling::GREEDY));
+        let after = bytes(&gpu);
+        assert!(after < before / 4, "{after} of {before} bytes");
+    }
+}
