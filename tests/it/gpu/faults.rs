@@ -47,7 +47,7 @@ fn out_of_memory(options: &LoadOptions) {
     assert!(error.message().contains("allocating"), "{error}");
     // The weights of a layer have 50 MB.
     limit_memory(40 << 20);
-    let weights = HookSpec::default().capture(vec!["*.attn_weights".to_string()]);
+    let weights = HookSpec::default().capture(vec!["blk.*.attn_weights".to_string()]);
     let error = model.hooks(&weights).expect_err("no memory");
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     assert_eq!(tokens(&mut prompted(&model)).unwrap(), expected);
@@ -78,13 +78,13 @@ fn a_pipeline_that_cannot_be_created_is_an_error() {
     }
 }
 
-/// A kernel that does not end from the 12th position on. The error comes after the timeout, and what is used afterwards
+/// A kernel that does not end at the 12th position. The error comes after the timeout, and what is used afterwards
 /// does not wait for the GPU again; a new device works.
 fn timeout(options: &LoadOptions) {
     let expected = tokens(&mut prompted(&load(options).unwrap())).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let hang = "var word = token;
-    if (next.position >= 12u) {
+    if (next.position == 12u) {
         for (var i = 0u; i < 0xffffffffu; i++) {
             for (var j = 0u; j < 0xffffffffu; j++) {
                 word = word * 1664525u + history[word % 8u];
@@ -96,7 +96,7 @@ fn timeout(options: &LoadOptions) {
     let hanging = options
         .clone()
         .shader_path(folder.path().to_path_buf())
-        .gpu_timeout(2);
+        .gpu_timeout(15);
     let model = load(&hanging).unwrap();
     let mut session = prompted(&model);
     let mut generation = session.generate(&greedy(24)).unwrap();
@@ -108,7 +108,7 @@ fn timeout(options: &LoadOptions) {
         }
     };
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-    assert!(error.message().contains("no result after 2 s"), "{error}");
+    assert!(error.message().contains("no result after 15 s"), "{error}");
     assert!(expected.starts_with(&pieces) && !pieces.is_empty());
     let begun = Instant::now();
     let error = model.check_device().expect_err("it is lost");
@@ -147,6 +147,8 @@ fn missing_memory_and_work_without_end_are_errors() {
             let child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "gpu::faults::child", "--nocapture"])
                 .env(CASE, format!("{case} {at}"))
+                // Each further heap of a thread would reserve 64 MB.
+                .env("MALLOC_ARENA_MAX", "1")
                 .output()
                 .unwrap();
             let [out, log] = [child.stdout, child.stderr].map(|text| {

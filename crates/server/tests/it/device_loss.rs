@@ -74,7 +74,7 @@ fn content(events: &[Value]) -> Vec<[Value; 3]> {
 fn answers_continue_after_a_device_loss() {
     let Some(config) = on_gpu() else { return };
     let server = TestServer::with(config);
-    let greedy = json!({ "prompt": "Once upon a time", "max_tokens": 150, "temperature": 0, "stream": true, "ignore_eos": true });
+    let greedy = json!({ "prompt": "Once upon a time", "max_tokens": 60, "temperature": 0, "stream": true, "ignore_eos": true });
     let mut sampled = greedy.clone();
     for (field, value) in [
         ("temperature", json!(1.2)),
@@ -86,12 +86,13 @@ fn answers_continue_after_a_device_loss() {
     for request in [&greedy, &sampled] {
         let expected = stream(&server, "/v1/completions", request, None);
         let after = stream(&server, "/v1/completions", request, Some(3));
-        assert!(expected.len() > 100, "{} events", expected.len());
+        assert!(expected.len() > 40, "{} events", expected.len());
         assert_eq!(content(&after), content(&expected));
     }
     // Several choices, of which some wait for a sequence, and another request.
     let mut whole = sampled.clone();
     (whole["stream"], whole["n"]) = (json!(false), json!(3));
+    whole["max_tokens"] = json!(24);
     let texts = || {
         let answer = server.post("/v1/completions", &whole);
         assert_eq!(answer.status, 200, "{}", answer.body);
@@ -118,5 +119,7 @@ fn answers_continue_after_a_device_loss() {
     assert_eq!(embedded.status, 200, "{}", embedded.body);
     let events = server.events.lock().expect("no panic");
     let is_warning = |event: &&ServerEvent| matches!(event, ServerEvent::Warning(text) if text.contains("device lost"));
-    assert_eq!(events.iter().filter(is_warning).count(), 4, "{events:?}");
+    // The third loss may come after the end of the answers, to the same load as the fourth.
+    let loads = events.iter().filter(is_warning).count();
+    assert!((3..=4).contains(&loads), "{events:?}");
 }
