@@ -355,6 +355,13 @@ typedef struct TablaLoadOptions {
      * the longest time ago are deleted. NULL: no cache.
      */
     const char *compiled_cache_path;
+    /**
+     * Maximum number of seconds for which a GPU may compute without a result: then the device
+     * counts as lost. 0: 120, of a software GPU 3600. Default 0.
+     */
+    uint32_t gpu_timeout;
+    /** Must be 0. Default 0. */
+    uint32_t reserved;
 } TablaLoadOptions;
 
 /**
@@ -884,6 +891,13 @@ struct TablaSession *tabla_session_new(const struct TablaModel *model);
  * the reason. Nothing is recomputed: the KV cache is shared (copy-on-write).
  */
 struct TablaSession *tabla_session_fork(struct TablaSession *session);
+
+/**
+ * Continues a session on another load of its model, after `TABLA_ERROR_DEVICE_LOST`. The sequence
+ * is kept, and computed again when it is needed. A further answer without a prompt, with the same
+ * seed, goes on as the one that failed would have. The session must not have hooks.
+ */
+TablaStatus tabla_session_move(struct TablaSession *session, const struct TablaModel *model);
 
 /**
  * Saves a session to a file, including its KV cache. The file is created only when it is complete.

@@ -61,6 +61,10 @@ class LoadOptions(TypedDict, total=False):
         Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes
         the rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0.
 
+    gpu_timeout: int
+        Maximum number of seconds for which a GPU may compute without a result: then the device counts as
+        lost. 0: 120, of a software GPU 3600. Default 0.
+
     tuning_path: str | os.PathLike[str]
         Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there is one,
         which may change the order of sums. Default: no tuning.
@@ -148,6 +152,9 @@ class LoadOptions(TypedDict, total=False):
     cpu_expert_layers: bool | int | None
     """Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the
     rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0."""
+    gpu_timeout: int | None
+    """Maximum number of seconds for which a GPU may compute without a result: then the device counts as lost.
+    0: 120, of a software GPU 3600. Default 0."""
     tuning_path: str | os.PathLike[str] | None
     """Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there is one,
     which may change the order of sums. Default: no tuning."""

@@ -44,6 +44,10 @@ pub(crate) struct LoadOptionArgs {
     /// auto records if possible
     #[arg(help_heading = "Device", long, default_value = "auto", value_parser = crate::args::parsers::choice(const { &[("auto", tabla::device::Replay::Auto), ("encoded", tabla::device::Replay::Encoded), ("recorded", tabla::device::Replay::Recorded)] }))]
     pub(super) replay: tabla::device::Replay,
+    /// Seconds after which a GPU without a result counts as lost [default: 120, of a software GPU
+    /// 3600]
+    #[arg(help_heading = "Device", long, value_name = "SECONDS")]
+    pub(super) gpu_timeout: Option<u32>,
     /// Ignore the results of `tabla tune`
     #[arg(help_heading = "Device", long)]
     pub(super) no_tuning: bool,
@@ -82,6 +86,7 @@ impl LoadOptionArgs {
             .weights(self.weights)
             .load_mode(self.load_mode)
             .replay(self.replay)
+            .gpu_timeout(self.gpu_timeout.unwrap_or(0))
             .shader_path(self.shaders)
             .i2s_layout(self.i2s_layout)
             .lm_head_type(self.lm_head_type)

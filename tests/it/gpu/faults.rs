@@ -85,9 +85,12 @@ fn timeout(options: &LoadOptions) {
     let folder = tempfile::tempdir().unwrap();
     let hang = "var word = token;
     if (next.position == 12u) {
+        // The compiler of lavapipe ends a loop after 65,535 rounds.
         for (var i = 0u; i < 0xffffffffu; i++) {
             for (var j = 0u; j < 0xffffffffu; j++) {
-                word = word * 1664525u + history[word % 8u];
+                for (var k = 0u; k < 0xffffffffu; k++) {
+                    word = word * 1664525u + history[word % 8u];
+                }
             }
         }
     }

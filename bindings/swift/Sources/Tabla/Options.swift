@@ -47,6 +47,9 @@ public struct LoadOptions: @unchecked Sendable {
     /// computes the rest of the model; their weights stay in host memory. 0: none. `.max`: all
     /// layers. Default 0.
     public var cpuExpertLayers: UInt32 { get { c.cpu_expert_layers } set { c.cpu_expert_layers = newValue } }
+    /// Maximum number of seconds for which a GPU may compute without a result: then the device
+    /// counts as lost. 0: 120, of a software GPU 3600. Default 0.
+    public var gpuTimeout: UInt32 { get { c.gpu_timeout } set { c.gpu_timeout = newValue } }
     /// Directory of tuning files for GPUs. A GPU uses the file for this model and adapter if there
     /// is one, which may change the order of sums. nil: no tuning.
     public var tuningPath: String?

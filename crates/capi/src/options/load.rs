@@ -170,6 +170,11 @@ pub struct TablaLoadOptions {
     /// open the compiled file, which takes milliseconds. At most 32 GiB; the models that were used
     /// the longest time ago are deleted. NULL: no cache.
     pub compiled_cache_path: *const std::ffi::c_char,
+    /// Maximum number of seconds for which a GPU may compute without a result: then the device
+    /// counts as lost. 0: 120, of a software GPU 3600. Default 0.
+    pub gpu_timeout: u32,
+    /// Must be 0. Default 0.
+    pub reserved: u32,
 }
 
 impl TablaLoadOptions {
@@ -205,6 +210,8 @@ impl TablaLoadOptions {
         cpu_expert_layers: 0,
         load_mode: TABLA_LOAD_AUTO,
         compiled_cache_path: std::ptr::null(),
+        gpu_timeout: 0,
+        reserved: 0,
     };
 
     /// Converts the options that have the same type in Rust.
@@ -240,6 +247,7 @@ impl TablaLoadOptions {
             .tuning_path(tuning_path)
             .pipeline_cache_path(pipeline_cache_path)
             .load_mode(crate::pointers::choose("load_mode", self.load_mode, &LOAD_MODE)?)
-            .compiled_cache_path(compiled_cache_path))
+            .compiled_cache_path(compiled_cache_path)
+            .gpu_timeout(self.gpu_timeout))
     }
 }
