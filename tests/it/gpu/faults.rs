@@ -5,7 +5,6 @@ use super::recovery::prompted;
 use crate::common::{greedy, replays};
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 use tabla::load::LoadOptions;
 use tabla::{ErrorKind, HookSpec, Model, Result, Session, Source};
 
@@ -25,7 +24,7 @@ fn tokens(session: &mut Session) -> Result<Vec<u32>> {
     pieces.map(|piece| Ok(piece?.token)).collect()
 }
 
-/// Limits the address space of this process to so many bytes more than it has; all the memory of a software GPU is in it.
+/// Limits the address space of this process to `more` bytes than it has; all the memory of a software GPU is in it.
 fn limit_memory(more: u64) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
@@ -45,9 +44,13 @@ fn out_of_memory(options: &LoadOptions) {
     let error = load(&options.sequences(250)).expect_err("no memory");
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     assert!(error.message().contains("allocating"), "{error}");
-    // The weights of a layer have 50 MB.
+    // The weights of four layers have 100 MB.
     limit_memory(40 << 20);
-    let weights = HookSpec::default().capture(vec!["blk.*.attn_weights".to_string()]);
+    let weights = HookSpec::default().capture(
+        (0..4)
+            .map(|n| format!("blk.{n}.attn_weights"))
+            .collect::<Vec<_>>(),
+    );
     let error = model.hooks(&weights).expect_err("no memory");
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     assert_eq!(tokens(&mut prompted(&model)).unwrap(), expected);
@@ -78,13 +81,13 @@ fn a_pipeline_that_cannot_be_created_is_an_error() {
     }
 }
 
-/// A kernel that does not end at the 12th position. The error comes after the timeout, and what is used afterwards
-/// does not wait for the GPU again; a new device works.
+/// A kernel that does not end, which the warm-up pass of loading runs. The error comes after the timeout, and a new
+/// device works.
 fn timeout(options: &LoadOptions) {
     let expected = tokens(&mut prompted(&load(options).unwrap())).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let hang = "var word = token;
-    if (next.position == 12u) {
+    if (next.position >= 12u) {
         // The compiler of lavapipe ends a loop after 65,535 rounds.
         for (var i = 0u; i < 0xffffffffu; i++) {
             for (var j = 0u; j < 0xffffffffu; j++) {
@@ -100,28 +103,13 @@ fn timeout(options: &LoadOptions) {
         .clone()
         .shader_path(folder.path().to_path_buf())
         .gpu_timeout(15);
-    let model = load(&hanging).unwrap();
-    let mut session = prompted(&model);
-    let mut generation = session.generate(&greedy(24)).unwrap();
-    let mut pieces = Vec::new();
-    let error = loop {
-        match generation.next_piece() {
-            Ok(piece) => pieces.push(piece.expect("an error before the end").token),
-            Err(error) => break error,
-        }
-    };
+    let error = load(&hanging).expect_err("no result");
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     assert!(error.message().contains("no result after 15 s"), "{error}");
-    assert!(expected.starts_with(&pieces) && !pieces.is_empty());
-    let begun = Instant::now();
-    let error = model.check_device().expect_err("it is lost");
-    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-    let again = load(options).unwrap();
-    generation.resume(&again).unwrap();
-    pieces.extend(generation.map(|piece| piece.unwrap().token));
-    assert_eq!(pieces, expected);
-    drop((model, session));
-    crate::common::print(&format!("went on after {:?}", begun.elapsed()));
+    assert_eq!(
+        tokens(&mut prompted(&load(options).unwrap())).unwrap(),
+        expected
+    );
 }
 
 type Case = fn(&LoadOptions);
@@ -146,7 +134,9 @@ fn child() {
 #[test]
 fn missing_memory_and_work_without_end_are_errors() {
     for (case, _) in CASES {
-        for at in 0..replays().len() {
+        // The endless kernel ends with encoded replay.
+        let first = usize::from(case == "timeout");
+        for at in first..replays().len() {
             let child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "gpu::faults::child", "--nocapture"])
                 .env(CASE, format!("{case} {at}"))
