@@ -79,7 +79,7 @@ impl Replayer for RecordedReplay {
         let cache = create_cache(context, &file);
         let make = |kernel: KernelId, text: &KernelSource| {
             if !text.built_in {
-                // Vulkan does not check the limits of the device.
+                // Vulkan does not check the interface of a shader.
                 pipelines::pipeline(device, None, kernel, text)?;
             }
             let pipeline = pipeline(context, layouts, (&options, &sizes), cache, kernel, text)?;
