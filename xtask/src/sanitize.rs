@@ -162,6 +162,7 @@ const RUNS: &[Run] = &[
             "functions::",
             "no_active_rows",
             "result_is_independent_of_thread_count",
+            "weights_are_read_after_packing",
         ],
         excluded: &[("top_k_threshold_matches_sorting", SLOW)],
         ..run(&MIRI, "tabla-cpu", "scalar", &[])

@@ -82,7 +82,9 @@ impl Arena {
 
     /// All bytes, before any step refers to them.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
-        &mut self.map
+        // SAFETY: the whole map, which `&mut self` borrows exclusively. A reference from the map would invalidate the
+        // addresses of operands, which are those of `all`.
+        unsafe { self.all.exclusive() }
     }
 
     /// Copies the first bytes into `range`, before any step refers to it.

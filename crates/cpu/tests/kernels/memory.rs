@@ -1,6 +1,6 @@
 //! Memory of linked programs, and weights that are packed while there is memory for them.
 
-use crate::cpu_of;
+use crate::{cpu_of, unchanged};
 use std::sync::Arc;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
@@ -9,7 +9,7 @@ use tabla_core::op::list::Op;
 use tabla_core::op::table::{BufferId, Table};
 use tabla_cpu::{Level, LinkOptions, memory_usage};
 use tabla_testkit::ops::cases;
-use tabla_testkit::rig::{Filled, table, tensors};
+use tabla_testkit::rig::{Filled, compare, run_case, table, tensors};
 
 /// Weights of several cases, [`STRIDE`] indices each.
 struct Joined(Vec<Filled>);
@@ -90,4 +90,16 @@ fn experts_are_packed_last() {
         let one = bytes(dense + first).0;
         assert_eq!(one, [dense + first, stored[2]], "{level:?}");
     }
+}
+
+/// Packing must not invalidate the addresses that steps read: Miri reports it.
+#[test]
+fn weights_are_read_after_packing() {
+    let options = LinkOptions::default().threads(1).level(Level::Scalar);
+    let case = &cases(Op::BitMat)[0];
+    let run = |limit| {
+        let device = cpu_of(options.packed_bytes(limit));
+        run_case(Op::BitMat, case, &device, &unchanged)
+    };
+    compare("packed", &run(0), &run(u64::MAX), 0.0);
 }
