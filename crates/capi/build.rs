@@ -1,8 +1,11 @@
-//! Hides the symbols of dependencies in the shared library.
+//! Hides the symbols of dependencies in the shared library of Linux, and names that of macOS for any folder.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
-        println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
-    }
+    let argument = match std::env::var("CARGO_CFG_TARGET_OS").as_deref() {
+        Ok("linux") => "-Wl,--exclude-libs,ALL",
+        Ok("macos") => "-Wl,-install_name,@rpath/libtabla.dylib",
+        _ => return,
+    };
+    println!("cargo::rustc-cdylib-link-arg={argument}");
 }

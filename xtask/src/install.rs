@@ -4,12 +4,11 @@
 //! (`TABLA_1`), which conflict with the linker script that rustc generates, and a soname,
 //! `libtabla.so.1`. Both have the ABI version, not the release version.
 
-use crate::program::{build_program, install_program};
-use crate::reproducible::without_paths;
+use crate::program::install_program;
+use crate::target::Target;
 use crate::tree::{Result, root};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 /// Templates of build system files, in which `@VERSION@` is replaced, and their target folders.
 const TEMPLATES: [(&str, &str); 3] = [
@@ -21,50 +20,72 @@ const TEMPLATES: [(&str, &str); 3] = [
 /// System libraries of the shared library.
 const NATIVE: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 
+/// Libraries that Cargo builds, by the end of the target triple, and their folders below a prefix. With glibc, the
+/// shared library is linked again.
+const LIBRARIES: [(&str, &[(&str, &str)]); 5] = [
+    ("linux-gnu", &[("libtabla.a", "lib")]),
+    ("linux-musl", &[("libtabla.a", "lib")]),
+    (
+        "apple-darwin",
+        &[("libtabla.dylib", "lib"), ("libtabla.a", "lib")],
+    ),
+    (
+        "windows-msvc",
+        &[
+            ("tabla.dll", "bin"),
+            ("tabla.dll.lib", "lib"),
+            ("tabla.lib", "lib"),
+        ],
+    ),
+    (
+        "windows-gnu",
+        &[
+            ("tabla.dll", "bin"),
+            ("libtabla.dll.a", "lib"),
+            ("libtabla.a", "lib"),
+        ],
+    ),
+];
+
 /// Builds the library and the program and installs both.
 ///
 /// # Errors
 ///
 /// If Cargo or the linker fails, or a file cannot be written.
-pub fn install(prefix: &Path) -> Result<String> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["build", "--profile", "dist", "--package", "tabla-capi"])
-        .current_dir(root());
-    without_paths(&mut cargo, &root())?;
-    if !cargo.status()?.success() {
-        return Err("building tabla-capi failed".into());
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| root().join("target"), Into::into);
-    let report = install_from(&target.join("dist/libtabla.a"), prefix)?;
-    install_program(&build_program("dist")?, prefix)?;
+pub fn install(prefix: &Path, target: &Target) -> Result<String> {
+    let built = target.build("tabla-capi", "dist")?;
+    let report = install_from(&built, prefix, target)?;
+    install_program(&target.build("tabla-cli", "dist")?, prefix, target)?;
     Ok(report)
 }
 
-/// Installs a built static library.
+/// Installs the libraries of a folder.
 ///
 /// # Errors
 ///
-/// If the linker fails or a file cannot be written.
-pub fn install_from(archive: &Path, prefix: &Path) -> Result<String> {
-    if !cfg!(target_os = "linux") {
-        return Err("install is only supported on Linux; use the files in target/release".into());
-    }
+/// If the target is unknown, the linker fails or a file cannot be written.
+pub fn install_from(built: &Path, prefix: &Path, target: &Target) -> Result<String> {
+    let triple = target.triple()?;
+    let mut rows = LIBRARIES.iter();
+    let Some((_, libraries)) = rows.find(|(end, _)| triple.ends_with(end)) else {
+        let known = LIBRARIES.map(|(end, _)| end).join(", ");
+        return Err(format!("unsupported target {triple}; supported are {known}").into());
+    };
     let root = root();
-    let abi = tabla_abi(&fs::read_to_string(root.join("include/tabla.h"))?)?;
-    let lib = prefix.join("lib");
+    fs::create_dir_all(prefix.join("lib"))?;
+    if triple.ends_with("linux-gnu") {
+        install_linked(&built.join("libtabla.a"), &prefix.join("lib"), target)?;
+    }
     fs::create_dir_all(prefix.join("include"))?;
-    fs::create_dir_all(&lib)?;
-    // Linking may fail, so it comes first.
-    let soname = format!("libtabla.so.{abi}");
-    link(archive, &lib.join(&soname), &abi)?;
     fs::copy(root.join("include/tabla.h"), prefix.join("include/tabla.h"))?;
-    fs::copy(archive, lib.join("libtabla.a"))?;
-    let short = lib.join("libtabla.so");
-    let _ = fs::remove_file(&short);
-    std::os::unix::fs::symlink(&soname, &short)?;
-    for (template, folder) in TEMPLATES {
+    for (library, folder) in *libraries {
+        let folder = prefix.join(folder);
+        fs::create_dir_all(&folder)?;
+        fs::copy(built.join(library), folder.join(library))?;
+    }
+    // They name libraries of Unix.
+    let templates = TEMPLATES.iter().filter(|_| !triple.contains("windows"));
+    for (template, folder) in templates {
         let from = root.join(template);
         let text = fs::read_to_string(&from)?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
         let folder = prefix.join(folder);
@@ -72,6 +93,23 @@ pub fn install_from(archive: &Path, prefix: &Path) -> Result<String> {
         fs::write(folder.join(from.file_name().unwrap_or_default()), text)?;
     }
     Ok(format!("installed below {}\n", prefix.display()))
+}
+
+/// Links the shared library into a folder, with the link that compilers search.
+fn install_linked(archive: &Path, folder: &Path, target: &Target) -> Result<()> {
+    let abi = tabla_abi(&fs::read_to_string(root().join("include/tabla.h"))?)?;
+    let soname = format!("libtabla.so.{abi}");
+    link(archive, &folder.join(&soname), &abi, target)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let readable = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(folder.join(&soname), readable)?;
+        let short = folder.join("libtabla.so");
+        let _ = fs::remove_file(&short);
+        std::os::unix::fs::symlink(&soname, &short)?;
+    }
+    Ok(())
 }
 
 /// Returns the value of `TABLA_ABI_VERSION`.
@@ -84,7 +122,7 @@ fn tabla_abi(header: &str) -> Result<String> {
 }
 
 /// Links the shared library from the static one.
-fn link(archive: &Path, library: &Path, abi: &str) -> Result<()> {
+fn link(archive: &Path, library: &Path, abi: &str, target: &Target) -> Result<()> {
     let exports = fs::read_to_string(root().join("include/exports.txt"))?;
     let names = || exports.lines();
     let script = library.with_extension("map");
@@ -94,8 +132,8 @@ fn link(archive: &Path, library: &Path, abi: &str) -> Result<()> {
         format!("TABLA_{abi} {{\n  global:\n{globals}  local:\n    *;\n}};\n"),
     )?;
     let soname = library.file_name().unwrap_or_default().to_string_lossy();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
-    let linked = Command::new(compiler)
+    let linked = target
+        .compiler()
         .arg("-shared")
         .arg("-o")
         .arg(library)
@@ -103,7 +141,7 @@ fn link(archive: &Path, library: &Path, abi: &str) -> Result<()> {
         .arg(archive)
         .arg(format!("-Wl,--version-script={}", script.display()))
         .arg(format!("-Wl,-soname,{soname}"))
-        .args(["-Wl,--gc-sections", "-Wl,-z,defs", "-Wl,-S"])
+        .args(["-Wl,--gc-sections", "-Wl,-z,defs", "-Wl,-s"])
         .args(NATIVE)
         .status()?;
     fs::remove_file(&script)?;

@@ -2,6 +2,7 @@
 
 mod affected;
 mod dependencies;
+mod dist;
 mod exhaustive;
 mod generated;
 mod gpu_lab;
@@ -9,6 +10,7 @@ mod gpu_stats;
 mod header;
 mod header_groups;
 mod install;
+mod licenses;
 mod lock;
 mod modules;
 mod operations;
@@ -19,9 +21,11 @@ mod reproducible;
 mod sanitize;
 mod sbom;
 mod size;
+mod target;
 mod tree;
 
 pub use affected::affected;
+pub use dist::dist;
 pub use exhaustive::exhaustive;
 pub use generated::{bless, generated, header};
 pub use gpu_lab::gpu_lab;
@@ -32,4 +36,5 @@ pub use reproducible::reproducible;
 pub use sanitize::sanitize;
 pub use sbom::sbom;
 pub use size::size;
+pub use target::Target;
 pub use tree::{Generated, Result, root};

@@ -1,12 +1,12 @@
-//! Developer tools: `cargo xtask affected`, `cargo xtask bless`, `cargo xtask exhaustive`, `cargo
-//! xtask gpu-lab`, `cargo xtask gpu-stats`, `cargo xtask install`, `cargo xtask man`, `cargo xtask
-//! reproducible`, `cargo xtask sanitize`, `cargo xtask sbom`, `cargo xtask size`.
+//! Developer tools: `cargo xtask affected`, `cargo xtask bless`, `cargo xtask dist`, `cargo
+//! xtask exhaustive`, `cargo xtask gpu-lab`, `cargo xtask gpu-stats`, `cargo xtask install`, `cargo xtask man`,
+//! `cargo xtask reproducible`, `cargo xtask sanitize`, `cargo xtask sbom`, `cargo xtask size`.
 
 use std::path::Path;
 use std::process::ExitCode;
 use xtask::{
-    affected, bless, exhaustive, gpu_lab, gpu_stats, install, man, reproducible, sanitize, sbom,
-    size,
+    Target, affected, bless, dist, exhaustive, gpu_lab, gpu_stats, install, man, reproducible,
+    sanitize, sbom, size,
 };
 
 const USAGE: &str = "\
@@ -14,13 +14,17 @@ cargo xtask affected [BASE]  Run the tests that cover the files that differ from
                             by default the last one
 cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md, docs/modules.md, types of options,
                             and numbers of crates in docs/dependencies.md
+cargo xtask dist FOLDER [TARGET]
+                            Build the files of a release; x86_64-unknown-linux-gnu.2.28 links for glibc 2.28
+                            with cargo-zigbuild
 cargo xtask exhaustive       Run the tests with all kernel variants, storage types and replay modes,
                             and loom's tests in every interleaving
 cargo xtask gpu-lab [FOLDER [PART...]]
                             Test the GPU kernels with a newer driver in a chroot, and print statistics
                             of compilers for other GPUs
 cargo xtask gpu-stats ...    Print what RADV's compiler says about the GPU kernels; --help lists the options
-cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
+cargo xtask install PREFIX [TARGET]
+                            Build and install the C library: header, shared and static library,
                             pkg-config and CMake files; and the program, with man pages and completions
 cargo xtask man FOLDER       Write the man pages of the program
 cargo xtask reproducible     Build the C library in two folders and compare the bytes
@@ -44,10 +48,13 @@ fn main() -> ExitCode {
         ["affected"] => affected("HEAD"),
         ["affected", base] => affected(base),
         ["bless"] => bless(),
+        ["dist", folder] => dist(Path::new(folder), &Target::default()),
+        ["dist", folder, target] => dist(Path::new(folder), &Target::new(target)),
         ["exhaustive"] => exhaustive(),
         ["gpu-lab", ref arguments @ ..] => gpu_lab(arguments),
         ["gpu-stats", ref args @ ..] => gpu_stats(args),
-        ["install", prefix] => install(Path::new(prefix)),
+        ["install", prefix] => install(Path::new(prefix), &Target::default()),
+        ["install", prefix, target] => install(Path::new(prefix), &Target::new(target)),
         ["man", folder] => man(Path::new(folder)),
         ["reproducible"] => reproducible(),
         ["sanitize", ref arguments @ ..] => sanitize(arguments),

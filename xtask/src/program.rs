@@ -1,9 +1,10 @@
 //! `cargo xtask man`, and the files of the program for `cargo xtask install`: man pages and completions.
 
-use crate::reproducible::without_paths;
-use crate::tree::{Result, root};
+use crate::target::Target;
+use crate::tree::Result;
+use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Completions: the name of the shell and the file below a prefix.
@@ -21,47 +22,31 @@ const COMPLETIONS: [(&str, &str); 3] = [
 pub fn man(folder: &Path) -> Result<String> {
     // The program is built in another folder.
     let folder = std::path::absolute(folder)?;
-    output(
-        &build_program("release")?,
-        &["man".as_ref(), folder.as_os_str()],
-    )?;
+    let target = Target::default();
+    let name = format!("tabla{}", std::env::consts::EXE_SUFFIX);
+    let program = target.build("tabla-cli", "release")?.join(name);
+    output(target.run(&program)?.arg("man").arg(&folder))?;
     Ok(format!("man pages in {}\n", folder.display()))
 }
 
-/// Builds the program and returns its path.
-pub(crate) fn build_program(profile: &str) -> Result<PathBuf> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["build", "--profile", profile, "--package", "tabla-cli"])
-        .current_dir(root());
-    if profile == "dist" {
-        without_paths(&mut cargo, &root())?;
-    }
-    if !cargo.status()?.success() {
-        return Err("building tabla-cli failed".into());
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| root().join("target"), Into::into);
-    let name = format!("tabla{}", std::env::consts::EXE_SUFFIX);
-    Ok(target.join(profile).join(name))
-}
-
-/// Installs the program with its man pages and completions.
+/// Installs the program of a folder with its man pages and completions, which the program writes.
 ///
 /// # Errors
 ///
 /// If the program fails or a file cannot be written.
-pub fn install_program(program: &Path, prefix: &Path) -> Result<()> {
+pub fn install_program(built: &Path, prefix: &Path, target: &Target) -> Result<()> {
     let binaries = prefix.join("bin");
     fs::create_dir_all(&binaries)?;
-    fs::copy(
-        program,
-        binaries.join(program.file_name().unwrap_or_default()),
-    )?;
-    let pages = prefix.join("share/man/man1");
-    output(program, &["man".as_ref(), pages.as_os_str()])?;
+    let name = match target.triple()?.contains("windows") {
+        true => "tabla.exe",
+        false => "tabla",
+    };
+    let program = built.join(name);
+    fs::copy(&program, binaries.join(name))?;
+    let run = |args: &[&OsStr]| output(target.run(&program)?.args(args));
+    run(&["man".as_ref(), prefix.join("share/man/man1").as_ref()])?;
     for (shell, path) in COMPLETIONS {
-        let script = output(program, &["completions".as_ref(), shell.as_ref()])?;
+        let script = run(&["completions".as_ref(), shell.as_ref()])?;
         let path = prefix.join(path);
         fs::create_dir_all(path.parent().unwrap_or(prefix))?;
         fs::write(path, script)?;
@@ -69,12 +54,15 @@ pub fn install_program(program: &Path, prefix: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the program and returns its standard output.
-fn output(program: &Path, args: &[&std::ffi::OsStr]) -> Result<Vec<u8>> {
-    let ran = Command::new(program).args(args).output()?;
+/// Runs a command and returns its standard output.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let ran = command
+        .output()
+        .map_err(|cause| format!("{name}: {cause}"))?;
     if !ran.status.success() {
         let message = String::from_utf8_lossy(&ran.stderr).into_owned();
-        return Err(format!("{}: {message}", program.display()).into());
+        return Err(format!("{name}: {message}").into());
     }
     Ok(ran.stdout)
 }

@@ -32,7 +32,9 @@ fn installed_library_is_found_and_used() {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("install");
     let _ = std::fs::remove_dir_all(&scratch);
     let prefix = scratch.join("prefix");
-    xtask::install_from(&archive(), &prefix).expect("installation succeeds");
+    let archive = archive();
+    let built = archive.parent().expect("a folder");
+    xtask::install_from(built, &prefix, &xtask::Target::default()).expect("installation succeeds");
     let library = prefix.join("lib/libtabla.so.1");
 
     let symbols = run(Command::new("readelf")

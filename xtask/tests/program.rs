@@ -22,7 +22,8 @@ fn program_is_installed_with_man_pages_and_completions() {
     fs::write(&program, SCRIPT).expect("writable file");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("own file");
     let prefix = scratch.join("prefix");
-    xtask::install_program(&program, &prefix).expect("installation succeeds");
+    xtask::install_program(&scratch, &prefix, &xtask::Target::default())
+        .expect("installation succeeds");
     let check = |path: &str, expected: &str| {
         let text = fs::read_to_string(prefix.join(path));
         assert_eq!(text.expect("an installed file"), expected, "{path}");
