@@ -232,14 +232,14 @@ impl Release<'_> {
         Ok(file)
     }
 
-    /// Builds the wheel with the pip, maturin and cffi of `python3`, for an older glibc also ziglang.
+    /// Builds the wheel with the pip, maturin and cffi of `python3`.
     fn wheel(&self) -> Result<String> {
         let mut cargo = Command::new(env!("CARGO"));
         without_paths(&mut cargo, &root())?;
         let mut arguments = format!("--profile dist --locked --target {}", self.triple);
         if let Some(glibc) = &self.target.glibc {
             let tag = glibc.replace('.', "_");
-            arguments += &format!(" --zig --compatibility manylinux_{tag}");
+            arguments += &format!(" --compatibility manylinux_{tag}");
         }
         for argument in cargo.get_args() {
             arguments += &format!(" '{}'", argument.to_string_lossy());
@@ -260,6 +260,7 @@ impl Release<'_> {
                         .get_envs()
                         .filter_map(|(name, value)| Some((name, value?))),
                 )
+                .envs(self.target.tools()?)
                 .env("MATURIN_PEP517_ARGS", arguments)
                 .env("SOURCE_DATE_EPOCH", &self.epoch),
         )?;

@@ -133,7 +133,7 @@ fn link(archive: &Path, library: &Path, abi: &str, target: &Target) -> Result<()
     )?;
     let soname = library.file_name().unwrap_or_default().to_string_lossy();
     let linked = target
-        .compiler()
+        .compiler()?
         .arg("-shared")
         .arg("-o")
         .arg(library)

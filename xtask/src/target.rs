@@ -2,6 +2,7 @@
 
 use crate::reproducible::without_paths;
 use crate::tree::{Result, root};
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -51,16 +52,12 @@ impl Target {
     /// If Cargo fails.
     pub(crate) fn build(&self, package: &str, profile: &str) -> Result<PathBuf> {
         let mut cargo = Command::new(env!("CARGO"));
-        let (build, suffix) = match &self.glibc {
-            Some(glibc) => ("zigbuild", format!(".{glibc}")),
-            None => ("build", String::new()),
-        };
-        cargo.args([build, "--profile", profile, "--package", package]);
-        cargo.current_dir(root());
+        cargo.args(["build", "--profile", profile, "--package", package]);
+        cargo.current_dir(root()).envs(self.tools()?);
         let folder = std::env::var_os("CARGO_TARGET_DIR");
         let mut folder = folder.map_or_else(|| root().join("target"), PathBuf::from);
         if let Some(triple) = &self.triple {
-            cargo.arg("--target").arg(format!("{triple}{suffix}"));
+            cargo.args(["--target", triple]);
             folder.push(triple);
         }
         if profile == "dist" {
@@ -73,18 +70,59 @@ impl Target {
         }
     }
 
-    /// Returns the C compiler that links: that of the variable `CC`, zig for an older glibc, or `cc`.
-    pub(crate) fn compiler(&self) -> Command {
-        if let Ok(compiler) = std::env::var("CC") {
-            return Command::new(compiler);
-        }
+    /// Returns the variables with the linker and the C compiler for an older glibc, for Cargo. A variable that is set
+    /// keeps its value.
+    ///
+    /// # Errors
+    ///
+    /// If a script cannot be written.
+    pub(crate) fn tools(&self) -> Result<Vec<(String, PathBuf)>> {
         let (Some(triple), Some(glibc)) = (&self.triple, &self.glibc) else {
-            return Command::new("cc");
+            return Ok(Vec::new());
         };
-        let mut compiler = Command::new("cargo-zigbuild");
-        let target = triple.replace("-unknown-", "-");
-        compiler.args(["zig", "cc", "--", "-target", &format!("{target}.{glibc}")]);
-        compiler
+        let folder = root().join("target/zig").join(format!("{triple}.{glibc}"));
+        fs::create_dir_all(&folder)?;
+        // cargo-zigbuild translates arguments of rustc that zig does not have.
+        let target = format!("{}.{glibc}", triple.replace("-unknown-", "-"));
+        let cc = format!("cc -- -g -fno-sanitize=all -target {target}");
+        let script = |name: &str, arguments: &str| -> Result<PathBuf> {
+            let path = folder.join(name);
+            let text = format!("#!/bin/sh\nexec cargo-zigbuild zig {arguments} \"$@\"\n");
+            fs::write(&path, text)?;
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::PermissionsExt;
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            }
+            Ok(path)
+        };
+        let (cc, ar) = (script("cc", &cc)?, script("ar", "ar --")?);
+        let name = triple.replace('-', "_");
+        let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
+        let tools = [
+            (linker, cc.clone()),
+            (format!("CC_{name}"), cc),
+            (format!("AR_{name}"), ar),
+        ];
+        let set = |name: &String| std::env::var_os(name).map(PathBuf::from);
+        let tools = tools.map(|(name, path)| (set(&name).unwrap_or(path), name));
+        Ok(tools.map(|(path, name)| (name, path)).into())
+    }
+
+    /// Returns the C compiler that links: that of the variable `CC`, zig for an older glibc, or `cc`.
+    ///
+    /// # Errors
+    ///
+    /// If a script cannot be written.
+    pub(crate) fn compiler(&self) -> Result<Command> {
+        if let Ok(compiler) = std::env::var("CC") {
+            return Ok(Command::new(compiler));
+        }
+        let tools = self.tools()?;
+        let zig = tools.into_iter().find(|(name, _)| name.starts_with("CC_"));
+        Ok(Command::new(
+            zig.map_or_else(|| "cc".into(), |(_, path)| path),
+        ))
     }
 
     /// Returns the command that runs a program of this target: with the runner that Cargo has for it, such as
