@@ -184,28 +184,28 @@ check_script() {
     enter_root bare
     mkdir "$root/release"
     cp "$release/install.sh" "$archive" "$release/$name.sha256" "$root/release/"
-    install() { in_root env "$@" sh /release/install.sh /release /root/tabla >"$scratch/log" 2>&1; }
+    install() { in_root env "$@" sh /release/install.sh /release /opt/installed >"$scratch/log" 2>&1; }
     install A=B || fail "install.sh: $(cat "$scratch/log")"
-    check_program "install script" /root/tabla/bin
-    echo old >"$root/root/tabla/bin/tabla"
+    check_program "install script" /opt/installed/bin
+    echo old >"$root/opt/installed/bin/tabla"
     install A=B || fail "install.sh over an installation: $(cat "$scratch/log")"
-    check_program "install script, again" /root/tabla/bin
+    check_program "install script, again" /opt/installed/bin
 
     # A file that cannot be installed: the files from before are back.
-    rm "$root/root/tabla/include/tabla.h"
-    mkdir "$root/root/tabla/include/tabla.h"
-    echo old >"$root/root/tabla/bin/tabla"
-    listing "$root/root/tabla" >"$scratch/before"
+    rm "$root/opt/installed/include/tabla.h"
+    mkdir "$root/opt/installed/include/tabla.h"
+    echo old >"$root/opt/installed/bin/tabla"
+    listing "$root/opt/installed" >"$scratch/before"
     ! install A=B || fail "install.sh replaced a folder"
     grep -q 'is a folder' "$scratch/log" || fail "install.sh: $(cat "$scratch/log")"
-    listing "$root/root/tabla" | diff "$scratch/before" - || fail "install.sh changed files and failed"
+    listing "$root/opt/installed" | diff "$scratch/before" - || fail "install.sh changed files and failed"
     passed "install script: failed, files restored"
 
-    rm -r "$root/root/tabla"
+    rm -r "$root/opt/installed"
     expect_nothing() {
         ! install "${@:3}" || fail "install.sh accepted $1"
         grep -q "$2" "$scratch/log" || fail "install.sh: $(cat "$scratch/log")"
-        [ -z "$(listing "$root/root/tabla")" ] || fail "install.sh left files after $1"
+        [ -z "$(listing "$root/opt/installed")" ] || fail "install.sh left files after $1"
         passed "install script: $1, nothing left"
     }
     expect_nothing "another target" 'cannot get tabla' TABLA_TARGET=riscv64-unknown-linux-gnu
