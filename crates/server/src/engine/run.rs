@@ -454,6 +454,13 @@ struct Job {
 }
 
 impl Job {
+    /// Records the time of a token.
+    fn observe_token(&self) {
+        if let Some(time) = self.record.token() {
+            self.model.metrics.first_token_time.observe(time);
+        }
+    }
+
     /// Waits for a slot for a further prompt or choice. Fails if the client is gone, and at the deadline.
     async fn slot(&self) -> Ended<Slot> {
         tokio::select! {
@@ -556,6 +563,15 @@ struct Place {
 }
 
 impl Place {
+    fn new(job: &Job, slot: Slot) -> Self {
+        Self {
+            model: Arc::clone(&job.model),
+            sink: job.sink.clone(),
+            slot: Some(slot),
+            recoveries: 0,
+        }
+    }
+
     fn send(&mut self, event: Event) -> Ended<()> {
         self.sink.send(event, &mut self.slot)
     }
@@ -592,14 +608,8 @@ fn run_choice(
     options: &GenerateOptions,
     mut clock: Clock,
 ) -> Ended<Usage> {
-    let mut place = Place {
-        model: Arc::clone(&job.model),
-        sink: job.sink.clone(),
-        slot: Some(slot),
-        recoveries: 0,
-    };
-    let mut is_first = true;
-    let mut lines = LineLimits::new(job.extras.lines);
+    let mut place = Place::new(job, slot);
+    let (mut is_first, mut lines) = (true, LineLimits::new(job.extras.lines));
     let tokenizer = job.model.model.tokenizer();
     let mut output = ChoiceOutput::new(choice, &job.format);
     let failed = |error: tabla::Error| Some(ApiError::from(error));
@@ -616,9 +626,7 @@ fn run_choice(
         };
         if !piece.is_flush {
             latency.token();
-            if let Some(time) = job.record.token() {
-                job.model.metrics.first_token_time.observe(time);
-            }
+            job.observe_token();
         }
         // Before the first token, the time is that of the prompt.
         let time = match is_first {
@@ -652,18 +660,16 @@ fn run_choice(
         return Err(None);
     }
     let stop_string = generation.stop_string().map(str::to_string);
-    if stop_string.is_some() {
-        output.drop_held_back();
-    }
+    stop_string.iter().for_each(|_| output.drop_held_back());
     let rest = output.finish();
     let usage = clock.usage(&output);
     for event in rest {
         place.send(Event::Output(Output { usage, ..event }))?;
     }
     let reason = output.reason(stats.finish);
-    job.model.metrics.finished(reason);
-    let tokens = usage.prompt.tokens + usage.generated;
-    job.model.metrics.sequence(tokens, stats.draft);
+    let metrics = &job.model.metrics;
+    metrics.finished(reason);
+    metrics.sequence(usage.prompt.tokens + usage.generated, stats.draft);
     let finished = Finished {
         choice,
         reason,
