@@ -26,9 +26,9 @@ Linux-x86_64) target=x86_64-unknown-linux-gnu ;;
 Linux-aarch64) target=aarch64-unknown-linux-gnu ;;
 Darwin-x86_64) target=x86_64-apple-darwin ;;
 Darwin-arm64) target=aarch64-apple-darwin ;;
-*-*-*) target=$TABLA_TARGET ;;
-*) fail "no release for $(uname -s) on $(uname -m)" ;;
+*-*-*) target=${TABLA_TARGET:-} ;;
 esac
+[ -n "${target:-}" ] || fail "no release for $(uname -s) on $(uname -m)"
 name=tabla-$version-$target
 
 # Writes a file of the release to the current folder.
@@ -36,7 +36,8 @@ get() {
     case $base in
     https://* | http://localhost[:/]* | http://127.0.0.1[:/]*)
         if command -v curl >/dev/null; then
-            curl --fail --silent --show-error --location --output "$1" "$base/$1"
+            curl --fail --silent --show-error --location --proto '=https,http' --proto-redir '=https' \
+                --output "$1" "$base/$1"
         elif command -v wget >/dev/null; then
             wget --quiet --output-document "$1" "$base/$1"
         else

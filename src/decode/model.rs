@@ -215,7 +215,10 @@ impl Model {
     /// `DeviceLost`, `Memory` or `Device`, with the reason; `Poisoned` if the model's thread has ended.
     pub fn check_device(&self) -> Result<()> {
         #[cfg(feature = "gpu")]
-        self.0.gpu.as_ref().map_or(Ok(()), |gpu| gpu.check())?;
+        self.0
+            .gpu
+            .as_ref()
+            .map_or(Ok(()), |gpu| gpu.check_reported())?;
         match self.0.request_queue.is_closed() {
             true => Err(Self::has_ended()),
             false => Ok(()),

@@ -14,7 +14,7 @@ static void layout(void) {
     if (sizeof(void *) != 8) {
         return;
     }
-    CHECK(sizeof(TablaLoadOptions) == 152);
+    CHECK(sizeof(TablaLoadOptions) == 160);
     CHECK(offsetof(TablaLoadOptions, shader_path) == 24);
     CHECK(offsetof(TablaLoadOptions, progress) == 32);
     CHECK(offsetof(TablaLoadOptions, lm_head_type) == 48);

@@ -164,11 +164,20 @@ impl Device {
     /// # Errors
     ///
     /// `DeviceLost`, `Memory` or `Device`; permanent after the first failure.
-    pub fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         if self.failure.check().is_err() {
             // An error may precede the callback of a device loss.
             self.poll_loss();
         }
+        self.failure.check()
+    }
+
+    /// Checks for a failure of the device that was reported, without waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// As `check`.
+    pub fn check_reported(&self) -> Result<()> {
         self.failure.check()
     }
 

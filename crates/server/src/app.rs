@@ -42,7 +42,7 @@ impl App {
         let bodies = BodyBudget::new(config.limits.bodies_bytes);
         let responses = Arc::new(ResponseStore::new(config.limits.stored_responses, &bodies));
         let store = Arc::downgrade(&responses);
-        bodies.set_reclaim(move || store.upgrade().is_some_and(|store| store.remove_oldest()));
+        bodies.set_reclaim(move |bytes| store.upgrade().is_some_and(|store| store.reclaim(bytes)));
         Ok(Self {
             registry: Arc::new(Registry::new(config)?),
             origins: OriginRules {

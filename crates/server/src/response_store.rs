@@ -76,6 +76,9 @@ impl ResponseStore {
         };
         let items = stored.items.iter().map(value_bytes);
         let mut bytes = value_bytes(&stored.response) + items.sum::<usize>();
+        if let Some(previous) = &stored.previous {
+            self.state().touch(previous);
+        }
         // Before the lock, because this may remove the oldest entries.
         let memory = self.budget.body();
         if memory.grow(bytes).is_err() {
@@ -150,6 +153,12 @@ impl ResponseStore {
     /// Removes a response. Returns whether it was stored.
     pub(crate) fn remove(&self, id: &str) -> bool {
         self.state().remove(id)
+    }
+
+    /// Removes the least recently used response if all of them have `bytes` bytes: a body that does not fit without
+    /// them removes none. Returns whether it did.
+    pub(crate) fn reclaim(&self, bytes: usize) -> bool {
+        self.state().bytes >= bytes && self.remove_oldest()
     }
 
     /// Removes the least recently used response. Returns whether there was one.

@@ -170,8 +170,19 @@ impl Scheduler {
                     self.fail(&e);
                 }
                 work(&mut self.engine);
+                if let Some(e) = self.device_failure() {
+                    self.fail(&e);
+                }
             }
         }
+    }
+
+    /// Returns the failure of the GPU, after which nothing runs there.
+    fn device_failure(&self) -> Option<Error> {
+        #[cfg(feature = "gpu")]
+        return self.engine.linked.gpu.as_ref()?.check_reported().err();
+        #[cfg(not(feature = "gpu"))]
+        None
     }
 
     /// Checks that the model's files have not changed, and that there is memory.
@@ -210,7 +221,7 @@ impl Scheduler {
         self.in_flight = None;
         // Its queue may contain masks of the failed requests.
         self.mask_worker = None;
-        if error.kind() == ErrorKind::DeviceLost {
+        if self.device_failure().is_some() || error.kind() == ErrorKind::DeviceLost {
             // Frees the memory, before a caller loads the model again.
             let executor = &mut self.engine.linked.executor;
             *executor = Box::new(LostExecutor::new(&**executor, error));

@@ -282,3 +282,35 @@ impl Drop for Context {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DeviceOptions, open};
+
+    /// The error comes after the timeout, and what is used afterwards does not wait for the GPU.
+    #[test]
+    fn work_without_an_end_is_a_device_loss() {
+        let options = DeviceOptions::default().allow_software(true);
+        let Ok(Some(mut device)) = open(&options) else {
+            let required = std::env::var_os("TABLA_REQUIRE_GPU");
+            assert!(required.is_none(), "no GPU");
+            return;
+        };
+        let hour = device.timeout;
+        device.timeout = Duration::from_millis(50);
+        let context = Context::new(&device).expect("Vulkan");
+        // As the fence of a submission that never ends.
+        let fence = context.fence().expect("a fence");
+        let error = context.wait(fence).expect_err("no result");
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert!(error.message().contains("no result after"), "{error}");
+        device.timeout = hour;
+        let kinds = [context.wait_idle(), device.finish(), device.check()];
+        for error in kinds.map(|result| result.expect_err("it is lost")) {
+            assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        }
+        drop(context);
+        assert!(device.is_hung());
+    }
+}

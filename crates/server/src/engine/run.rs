@@ -266,7 +266,15 @@ async fn run_prompt(
         let job = job.clone();
         blocking(move || prefill(&job, &tokens, first, echo))
     };
-    let (session, prompt) = prefill.await.map_err(Some)?;
+    let (loaded, session, prompt) = prefill.await.map_err(Some)?;
+    let (job, slot) = match Arc::ptr_eq(&loaded, &job.model) {
+        true => (job, slot),
+        false => {
+            let job = job.on(loaded);
+            let slot = job.slot().await?;
+            (job, slot)
+        }
+    };
     let usage = Usage {
         prompt,
         prompt_time: begun.elapsed(),
@@ -322,7 +330,7 @@ fn prefill(
     tokens: &[u32],
     first: u32,
     echo: Option<Echo>,
-) -> ApiResult<(Session, PromptUsage)> {
+) -> ApiResult<(Arc<Loaded>, Session, PromptUsage)> {
     let mut session = job.model.session();
     job.cancel.add(&session);
     let mut cached = 0;
@@ -339,28 +347,33 @@ fn prefill(
         // The client may be gone; the next event finds out.
         let _ = job.sink.sender.blocking_send(Ok(Event::Prompt(prompt)));
     }
-    let before = session.computed_tokens();
     let count = tokens.len() as u64;
-    let mut reports = Reports::new(job, first, count);
-    let mut run = |session: &mut Session| {
-        session.prefill_with(tokens, |done, _| reports.processed(done as u64))
+    // Returns the number of tokens that were not cached.
+    let run = |session: &mut Session| {
+        let before = session.computed_tokens();
+        let mut reports = Reports::new(job, first, count);
+        session.prefill_with(tokens, |done, _| reports.processed(done as u64))?;
+        Ok(session.computed_tokens() - before)
     };
-    if let Err(error) = run(&mut session) {
-        let loaded = job.next_load(&job.model, error)?;
-        session.move_to(&loaded.model)?;
-        run(&mut session)?;
-    }
+    let mut loaded = Arc::clone(&job.model);
+    let computed = match run(&mut session) {
+        Ok(computed) => computed,
+        Err(error) => {
+            loaded = job.next_load(&job.model, error)?;
+            session.move_to(&loaded.model)?;
+            run(&mut session)?
+        }
+    };
     if echo.is_none() {
         // The choices compute the last token again.
         let cached_max = count.saturating_sub(1);
-        cached = count.saturating_sub(session.computed_tokens() - before);
-        cached = cached.min(cached_max);
+        cached = count.saturating_sub(computed).min(cached_max);
     }
     let usage = PromptUsage {
         tokens: count,
         cached,
     };
-    Ok((session, usage))
+    Ok((loaded, session, usage))
 }
 
 /// Reports the progress of a prompt, if the request wants it.
@@ -474,13 +487,27 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// The error of the library if it has another cause; status 503 if the model cannot be loaded.
+    /// The error of the library if it has another cause, or the client is gone; status 503 if the model cannot be
+    /// loaded; that of the deadline.
     fn next_load(&self, lost: &Loaded, error: tabla::Error) -> ApiResult<Arc<Loaded>> {
         let is_lost = lost.model.check_device().is_err() && error.kind() != ErrorKind::Poisoned;
-        match is_lost && !self.cancel.is_cancelled() {
-            true => self.sink.runtime.block_on(self.lease.usable()),
-            false => Err(error.into()),
+        if !is_lost || self.cancel.is_cancelled() {
+            return Err(error.into());
         }
+        self.sink.runtime.block_on(async {
+            tokio::select! {
+                loaded = self.lease.usable() => loaded,
+                () = self.sink.sender.closed() => Err(error.into()),
+                () = self.sink.deadline.passed() => Err(self.sink.deadline.error()),
+            }
+        })
+    }
+
+    /// Returns the job with another load of its model.
+    fn on(&self, model: Arc<Loaded>) -> Self {
+        let mut job = self.clone();
+        job.sink.admission = Arc::clone(&model.admission);
+        Self { model, ..job }
     }
 
     /// Records a prompt that was computed with its choice.

@@ -119,7 +119,6 @@ async fn receive(
     origin: Option<&HeaderValue>,
 ) -> ApiResult<Received> {
     check_headers(&parts.headers)?;
-    tabla::reserve::check().map_err(|e| ApiError::from(e).retry_after(1))?;
     if parts.method == Method::OPTIONS {
         return Ok(Received::Preflight);
     }
@@ -146,6 +145,11 @@ async fn read_body(
 ) -> ApiResult<Bytes> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE) {
         return Ok(Bytes::new());
+    }
+    while let Err(e) = tabla::reserve::check() {
+        if !app.responses.remove_oldest() {
+            return Err(ApiError::from(e).retry_after(1));
+        }
     }
     let is_audio = parts.uri.path().contains("/audio/");
     let content_type = parts.headers.get(header::CONTENT_TYPE);

@@ -31,11 +31,11 @@ pub(crate) struct BodyBudget {
     bytes: usize,
     /// Whether a large body was freed.
     has_freed: AtomicBool,
-    /// Frees memory that no request needs. Returns whether there was any.
+    /// Frees some of the memory that no request needs, if that number of bytes of it exists. Returns whether it did.
     reclaim: OnceLock<Reclaim>,
 }
 
-type Reclaim = Box<dyn Fn() -> bool + Send + Sync>;
+type Reclaim = Box<dyn Fn(usize) -> bool + Send + Sync>;
 
 impl std::fmt::Debug for BodyBudget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -63,14 +63,15 @@ impl BodyBudget {
         })
     }
 
-    /// Sets the function that frees memory when a body needs it: it returns whether it freed any. Only the first call
-    /// has an effect.
-    pub(crate) fn set_reclaim(&self, reclaim: impl Fn() -> bool + Send + Sync + 'static) {
+    /// Sets the function that frees memory when a body lacks a number of bytes: it returns whether it freed any. Only the
+    /// first call has an effect.
+    pub(crate) fn set_reclaim(&self, reclaim: impl Fn(usize) -> bool + Send + Sync + 'static) {
         let _ = self.reclaim.set(Box::new(reclaim));
     }
 
-    fn reclaim(&self) -> bool {
-        self.reclaim.get().is_some_and(|reclaim| reclaim())
+    /// Frees memory, if `bytes` bytes of it can be freed in total.
+    fn reclaim(&self, bytes: usize) -> bool {
+        self.reclaim.get().is_some_and(|reclaim| reclaim(bytes))
     }
 
     /// Returns whether a large body was freed since the last call.
@@ -103,7 +104,9 @@ impl BodyMemory {
         let used = &self.budget.used;
         let take = || used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
         while take().is_err() {
-            if self.budget.reclaim() {
+            let missing =
+                (used.load(Ordering::Relaxed).saturating_add(bytes)).saturating_sub(limit);
+            if self.budget.reclaim(missing) {
                 continue;
             }
             let message = "the bodies of other requests use the memory for bodies, try again later";

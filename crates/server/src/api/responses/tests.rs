@@ -439,7 +439,7 @@ fn bodies_get_the_memory_of_stored_responses() {
     let budget = BodyBudget::new(4 << 20);
     let store = Arc::new(ResponseStore::new(8, &budget));
     let own = Arc::clone(&store);
-    budget.set_reclaim(move || own.remove_oldest());
+    budget.set_reclaim(move |bytes| own.reclaim(bytes));
     let insert = |id: &str, bytes: usize| {
         store.insert(StoredResponse {
             response: json!({ "id": id }),
@@ -452,6 +452,9 @@ fn bodies_get_the_memory_of_stored_responses() {
     let body = budget.body();
     body.grow(1 << 20).expect("both fit next to it");
     assert!(store.response("a").is_some());
+    // More than all responses have: none is removed.
+    body.grow(4 << 20).expect_err("more than the budget");
+    assert!(store.response("b").is_some() && store.response("a").is_some());
     // "b" is the oldest now.
     body.grow(1 << 20).expect("instead of a response");
     assert!(store.response("b").is_none() && store.response("a").is_some());
