@@ -64,7 +64,7 @@ impl Arena {
             .map
             .advise_range(memmap2::Advice::HugePage, 0, bytes.min(self.map.len()));
         #[cfg(not(all(target_os = "linux", not(miri))))]
-        let _ = bytes;
+        let _ = (&self.map, bytes);
     }
 
     /// Bytes `range`, which must lie inside the arena.
