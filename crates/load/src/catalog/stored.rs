@@ -155,7 +155,7 @@ impl Catalog {
                 false => weight.dtype.bytes(elements(shape)) == Some(bytes),
             };
             if !fits {
-                bail!(Format, "weight {name}: {bytes} bytes do not fit {shape:?}");
+                bail!(Format, "weight {name:?}: {bytes} bytes do not fit {shape:?}");
             }
             weights.push(weight);
         }
@@ -217,7 +217,7 @@ fn codes(file: &Directory, name: &str, i: usize, stored: &mut StoredWeights) -> 
             stored.set_in_layouts_only(index(i));
             Ok(Data::in_place(found))
         }
-        (None, None) => bail!(Format, "weight {name} has no tensor"),
+        (None, None) => bail!(Format, "weight {name:?} has no tensor"),
     }
 }
 
@@ -271,7 +271,7 @@ fn weight(
     if bytes.is_none() || stack == 0 || !rows.is_multiple_of(stack) {
         bail!(
             Format,
-            "weight {name}: invalid shape: {rows} rows of {cols} columns of {dtype}, {stack} stacked"
+            "weight {name:?}: invalid shape: {rows} rows of {cols} columns of {dtype}, {stack} stacked"
         );
     }
     Ok(Weight {
