@@ -37,7 +37,11 @@ fn server() -> &'static InProcess {
             template_variables: Default::default(),
             overflow: tabla::Overflow::Stop,
         }]);
-        config.load = config.load.device(DeviceChoice::Cpu).threads(1).max_context(128);
+        config.load = config
+            .load
+            .device(DeviceChoice::Cpu)
+            .threads(1)
+            .max_context(128);
         InProcess::new(&config).expect("a valid configuration")
     })
 }

@@ -155,7 +155,10 @@ impl Catalog {
                 false => weight.dtype.bytes(elements(shape)) == Some(bytes),
             };
             if !fits {
-                bail!(Format, "weight {name:?}: {bytes} bytes do not fit {shape:?}");
+                bail!(
+                    Format,
+                    "weight {name:?}: {bytes} bytes do not fit {shape:?}"
+                );
             }
             weights.push(weight);
         }
