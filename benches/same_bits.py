@@ -14,12 +14,10 @@ import concurrent.futures
 import json
 import random
 import signal
-import subprocess
-import sys
-import time
 import urllib.request
 
-WORDS = "time year people way day man thing woman life child world school state family student group".split()
+from serve import WORDS, start
+
 TOKENS = 48
 CONTEXT = 1024
 
@@ -77,21 +75,6 @@ def command(name, options, setting):
     if name == "llama.cpp":
         return [options.peer, *shared, "-np", str(slots), "-c", str(CONTEXT * slots), "-b", str(chunk), "-ub", str(chunk)]
     return [options.tabla, "serve", *shared, "--device", "cpu", "--parallel", str(slots), "-c", str(CONTEXT), "--log-format", "none"]
-
-
-def start(arguments, port):
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(1200):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as reply:
-                if reply.status == 200:
-                    return process
-        except OSError:
-            pass
-        if process.poll() is not None:
-            sys.exit(f"{arguments[0]} ended with code {process.returncode}")
-        time.sleep(0.05)
-    sys.exit(f"{arguments[0]} did not start")
 
 
 def compare(expected, answers):

@@ -69,6 +69,10 @@ fn load(source: &Source) -> Result<Model> {
     Model::builder(source.clone()).options(options()).load()
 }
 
+fn digest(source: &Source, _: Option<&Model>) -> Result<String> {
+    load(source)?.digest().map(|digest| format!("{digest:?}"))
+}
+
 fn story() -> Source {
     Source::BuiltIn
 }
@@ -103,13 +107,13 @@ const CASES: &[Case] = &[
     Case {
         name: "load",
         source: story,
-        run: |source, _| load(source)?.digest().map(|digest| format!("{digest:?}")),
+        run: digest,
         uses_model: false,
     },
     Case {
         name: "load a real model",
         source: real,
-        run: |source, _| load(source)?.digest().map(|digest| format!("{digest:?}")),
+        run: digest,
         uses_model: false,
     },
     Case {

@@ -1,7 +1,7 @@
 //! A reserve of memory, so that a failed allocation becomes an error of the operation that needs too much.
 //!
 //! Rust ends the process if a small allocation fails. The allocator of the C library and of the program then takes
-//! the memory from a reserve, a part of the process that costs address space only until it is used. Operations
+//! the memory from a reserve, a part of the process that is in no memory until it is used. Operations
 //! [check](check) it at their start and between their steps, and fail while it is in use, which frees what they took.
 //! The emergency pool of libstdc++ serves exceptions in the same way.
 #![expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
@@ -83,7 +83,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 #[repr(align(4096))]
 struct Memory(UnsafeCell<[u8; RESERVE_BYTES]>);
 
-// SAFETY: only blocks that `HEAP` has given out are accessed, each by its owner.
+// SAFETY: only blocks that `BLOCKS` has given out are accessed, each by its owner.
 unsafe impl Sync for Memory {}
 
 static MEMORY: Memory = Memory(UnsafeCell::new([0; RESERVE_BYTES]));
