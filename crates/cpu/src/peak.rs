@@ -8,6 +8,7 @@ use super::simd::{Isa, Probe, Simd};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tabla_core::error::Result;
+use tabla_core::reserve;
 
 /// Operations per second of all threads; a multiply-add counts as two. The values are measured, so
 /// they are lower on a busy machine.
@@ -72,9 +73,19 @@ fn rate(probe: impl Fn() -> u64 + Sync, threads: usize) -> f64 {
         highest
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(measure)).collect();
-        let rates = threads.into_iter().map(|thread| thread.join());
-        rates.map(|rate| rate.expect("probes do not panic")).sum()
+        // A thread that cannot be started has no rate.
+        let start = |_| {
+            let thread = reserve::thread("tabla-peak");
+            thread
+                .and_then(|thread| thread.spawn_scoped(scope, measure))
+                .ok()
+        };
+        let others: Vec<_> = (1..threads).filter_map(start).collect();
+        let own = measure();
+        let rates = others.into_iter().map(|thread| thread.join());
+        own + rates
+            .map(|rate| rate.expect("probes do not panic"))
+            .sum::<f64>()
     })
 }
 

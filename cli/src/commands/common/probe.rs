@@ -63,7 +63,7 @@ impl Probe {
     /// Reads the buffer once and stores the rate.
     pub(crate) fn round(&mut self) -> Result<(), Failure> {
         let rate = match &mut self.memory {
-            Memory::Cpu(buffer) => buffer.read(),
+            Memory::Cpu(buffer) => buffer.read()?,
             Memory::Gpu(probe) => probe.round()?,
             Memory::Unavailable => return Ok(()),
         };
@@ -108,26 +108,38 @@ impl Buffer {
         for part in &parts {
             let _ = part.advise(memmap2::Advice::HugePage);
         }
-        std::thread::scope(|scope| {
-            for part in &mut parts {
-                scope.spawn(|| part.fill(1));
-            }
-        });
+        run_each(&mut parts, |part| part.fill(1))?;
         let level = Level::best()?;
         cpu::read(level, &[])?;
         Ok(Self { level, parts })
     }
 
     /// Reads the buffer once. Returns bytes per second.
-    fn read(&self) -> f64 {
+    fn read(&self) -> Result<f64, Failure> {
         let (level, start) = (self.level, Instant::now());
-        std::thread::scope(|scope| {
-            for part in &self.parts {
-                scope.spawn(|| std::hint::black_box(cpu::read(level, part).is_ok()));
-            }
-        });
+        run_each(&self.parts, |part| {
+            std::hint::black_box(cpu::read(level, part).is_ok());
+        })?;
         let seconds = start.elapsed().as_secs_f64();
         let bytes: usize = self.parts.iter().map(|part| part.len()).sum();
-        bytes as f64 / seconds
+        Ok(bytes as f64 / seconds)
     }
+}
+
+/// Runs `work` for each part at the same time.
+fn run_each<T: Send>(
+    parts: impl IntoIterator<Item = T>,
+    work: impl Fn(T) + Sync,
+) -> Result<(), Failure> {
+    let work = &work;
+    let started = std::thread::scope(|scope| {
+        parts.into_iter().try_for_each(|part| {
+            let thread = tabla::reserve::thread("tabla-probe")?;
+            thread.spawn_scoped(scope, move || work(part)).map(drop)
+        })
+    });
+    started.map_err(|cause| Failure::Program {
+        message: "cannot start a thread of the bandwidth measurement".to_string(),
+        cause: Some(cause),
+    })
 }
