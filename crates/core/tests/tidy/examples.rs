@@ -120,7 +120,7 @@ fn finds_missing_and_extra_operation_files() {
 
 #[test]
 fn finds_restricted_words() {
-    let text = "#![expect(unsafe_code)]\n// unsafe\nlet a = \"println!\";\nunsafe {}\nprintln!();";
+    let text = "#![expect(unsafe_code)]\n// unsafe\nlet a = \"println!\";\nunsafe {}\nprintln!();\nthread::spawn(f);";
     check(
         restricted_words,
         &[
@@ -128,7 +128,11 @@ fn finds_restricted_words() {
             ("cli/src/a.rs", "println!()"),
             ("crates/capi/src/a.rs", "unsafe {}"),
         ],
-        &["src/a.rs:4: `unsafe`", "src/a.rs:5: `println!`"],
+        &[
+            "src/a.rs:4: `unsafe`",
+            "src/a.rs:5: `println!`",
+            "src/a.rs:6: `thread::spawn`",
+        ],
     );
     check(
         restricted_words,
