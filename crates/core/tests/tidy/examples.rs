@@ -130,8 +130,8 @@ fn finds_restricted_words() {
         ],
         &[
             "src/a.rs:4: `unsafe`",
-            "src/a.rs:5: `println!`",
             "src/a.rs:6: `thread::spawn`",
+            "src/a.rs:5: `println!`",
         ],
     );
     check(
