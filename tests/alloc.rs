@@ -24,45 +24,35 @@ use tabla::{
     GenerateOptions, Model, Overflow, Sampling, Session, Source, SpeculateOptions,
     TranscribeOptions, Transcription,
 };
+use tabla_testkit::failing::{self, Failing};
 
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-/// Bytes that are allocated.
-static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call is forwarded to the system allocator unchanged.
 #[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if failures::fails() {
-            return std::ptr::null_mut();
-        }
         count();
-        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if failures::fails() {
-            return std::ptr::null_mut();
-        }
         count();
-        BYTES.fetch_add(size.wrapping_sub(layout.size()), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Reserve<Counting> = Reserve::new(Counting);
+static ALLOCATOR: Reserve<Failing<Counting>> = Reserve::new(Failing(Counting));
 
 /// Maximum number of frames of a trace, enough from the allocator to the test.
 const FRAMES: usize = 64;
@@ -145,6 +135,7 @@ impl Crate {
             "library/",
             "tests/alloc.rs",
             "/reserve.rs",
+            "/failing.rs",
         ]) {
             Self::Other
         } else {
@@ -357,9 +348,9 @@ fn check_tokenizers() {
         println!("SKIPPED: size of real tokenizers: TABLA_TESTDATA is not set");
     }
     for source in sources {
-        let before = BYTES.load(Ordering::SeqCst);
+        let before = failing::bytes();
         let tokenizer = tabla::tools::load_tokenizer(&source).expect("a tokenizer");
-        let bytes = BYTES.load(Ordering::SeqCst).wrapping_sub(before);
+        let bytes = failing::bytes().wrapping_sub(before);
         let counted = tokenizer.memory_bytes();
         // Special tokens and patterns are not counted.
         let other = bytes.checked_sub(counted).expect("counted once");

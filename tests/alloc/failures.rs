@@ -3,14 +3,14 @@
 //!
 //! Each case runs in a process of its own, which a failure may end.
 
-use super::{BYTES, golden};
+use super::golden;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::{ChatTemplate, Conversation, EncodeOptions, Grammar, TemplateTokens};
 use tabla::{Error, ErrorKind, GenerateOptions, Model, Result, Sampling, Session, Source};
+use tabla_testkit::failing::{self, count_allocations, with_failures};
 
 /// Names the case that a child process runs.
 const CASE: &str = "TABLA_TEST_FAILED_ALLOCATIONS";
@@ -22,33 +22,6 @@ const SAMPLES: u64 = 20;
 const EXHAUSTIVE_SAMPLES: u64 = 20_000;
 /// Maximum growth of the memory over all runs of a case.
 const GROWTH_MAX: usize = 64 << 10;
-
-/// Allocations until the first that fails; `u64::MAX` if none does.
-static UNTIL_FAILURE: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Number of allocations that fail then.
-static FAILURES: AtomicU64 = AtomicU64::new(0);
-/// Allocations since the failures were set.
-static SINCE: AtomicU64 = AtomicU64::new(0);
-
-/// Returns whether the next allocation fails.
-pub(super) fn fails() -> bool {
-    let from = UNTIL_FAILURE.load(Ordering::Relaxed);
-    if from == u64::MAX {
-        return false;
-    }
-    let at = SINCE.fetch_add(1, Ordering::Relaxed);
-    at >= from && at - from < FAILURES.load(Ordering::Relaxed)
-}
-
-/// Runs `work` with `count` failures from allocation `from` on. Returns its result and its number of allocations.
-fn with_failures<T>(from: u64, count: u64, work: impl FnOnce() -> T) -> (T, u64) {
-    SINCE.store(0, Ordering::Relaxed);
-    FAILURES.store(count, Ordering::Relaxed);
-    UNTIL_FAILURE.store(from, Ordering::Relaxed);
-    let out = work();
-    UNTIL_FAILURE.store(u64::MAX, Ordering::Relaxed);
-    (out, SINCE.load(Ordering::Relaxed))
-}
 
 /// An operation, whose result is a text.
 struct Case {
@@ -310,7 +283,7 @@ fn run_failures(name: &str) {
     let model = case.uses_model.then(|| load(&source).expect("load"));
     let run = || (case.run)(&source, model.as_ref());
     let expected = run().expect("without failures");
-    let (_, count) = with_failures(u64::MAX - 1, 0, run);
+    let count = count_allocations(|| drop(run()));
     let exhaustive = std::env::var_os("TABLA_EXHAUSTIVE").is_some_and(|v| v == "1");
     let samples = if exhaustive {
         EXHAUSTIVE_SAMPLES
@@ -318,7 +291,7 @@ fn run_failures(name: &str) {
         SAMPLES
     };
     let step = count.div_ceil(samples).max(1);
-    let before = BYTES.load(Ordering::SeqCst);
+    let before = failing::bytes();
     let mut errors = 0;
     for failures in [1, u64::MAX] {
         for from in (0..count).step_by(usize::try_from(step).expect("small")) {
@@ -334,8 +307,7 @@ fn run_failures(name: &str) {
             assert_eq!(run().expect("without failures"), expected);
         }
     }
-    let growth = BYTES.load(Ordering::SeqCst).wrapping_sub(before);
-    let growth = growth.cast_signed();
+    let growth = failing::bytes().wrapping_sub(before).cast_signed();
     println!(
         "{name}: {count} allocations, every {step}th fails: {errors} failures, {growth} bytes more"
     );

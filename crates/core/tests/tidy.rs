@@ -44,6 +44,7 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
             "crates/format/src/remap.rs",
             "crates/server/src/heap.rs",
             "cli/src/environment.rs",
+            "crates/testkit/src/failing.rs",
             "tests/alloc.rs",
         ],
         "unsafe code is not allowed in this file",

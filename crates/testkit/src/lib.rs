@@ -6,6 +6,7 @@
 pub mod added_tables;
 pub mod case;
 pub mod changes;
+pub mod failing;
 pub mod fill;
 pub mod json;
 pub mod ops;

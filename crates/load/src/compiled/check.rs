@@ -53,7 +53,7 @@ pub(super) struct Expected<'a> {
 }
 
 /// Returns the error of a table of a file: what is a planning error in tables of a plan is a damaged file.
-fn of_file(error: Error) -> Error {
+pub(crate) fn of_file(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Internal => Error::new(ErrorKind::Format, error.message()),
         _ => error,

@@ -12,6 +12,7 @@ mod write;
 
 pub(crate) use cache::open_cached;
 pub use cache::{CACHE_BYTES_MAX, CachedModel, cached_models};
+pub(crate) use check::of_file;
 pub use header::{Header, SectionSize, check_digests, section_sizes, target};
 pub(crate) use stored_tables::read as read_tables;
 pub use stored_tables::tables as tables_of;

@@ -14,6 +14,7 @@ mod defaults;
 mod device_loss;
 mod embeddings;
 mod errors;
+mod failed_allocations;
 mod limits;
 mod llama_server;
 mod models;
