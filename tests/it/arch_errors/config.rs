@@ -44,6 +44,7 @@ fn changes() -> Vec<(&'static str, Value, &'static str)> {
         ),
         ("decoder_sparse_step", json!(0), ""),
         ("num_kv_shared_layers", json!(5), "shared_kv_layers"),
+        ("kv_lora_rank", json!(0), "attention.kv_lora_rank"),
         ("vocab_size", json!(4096), "vocabulary size of 4096"),
         ("model_type", json!("newest"), "architecture \"newest\""),
     ]

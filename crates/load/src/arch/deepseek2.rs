@@ -52,6 +52,7 @@ pub(super) const ARCH: Arch = Arch {
         eps: 1e-20,
         ..Router::softmax(0)
     },
+    latent: true,
     mtp: Some(HEAD),
     recipe,
     ..DEFAULT

@@ -60,6 +60,8 @@ pub struct Arch {
     pub transposed: &'static [&'static str],
     /// Whether Hugging Face stores norm weights minus one.
     pub norms_plus_one: bool,
+    /// Whether it has latent attention.
+    pub latent: bool,
     /// Whether it is an encoder: bidirectional attention over whole texts, embeddings, no logits.
     pub encoder: bool,
     /// Whether its models have Dense modules of sentence-transformers, which GGUF files often lack.
@@ -193,6 +195,7 @@ pub(super) const DEFAULT: Arch = Arch {
     fused: &[],
     transposed: &[],
     norms_plus_one: false,
+    latent: false,
     encoder: false,
     dense_modules: false,
     activation: Activation::Silu,

@@ -2,6 +2,7 @@
 
 use super::config::{Config, LAYERS_MAX};
 use super::family::Arch;
+use super::latent_config::Latent;
 use super::layer_config::{LayerConfig, LayerValues};
 use super::recurrent_config::Recurrent;
 use super::{speech_encoder, whisper};
@@ -98,6 +99,14 @@ impl Config {
             if value == 0 {
                 bail!(Format, "{name}.{key} is missing or 0");
             }
+        }
+        match (arch.latent, self.attention.latent) {
+            (true, None) => bail!(Format, "{name}.attention.kv_lora_rank is missing or 0"),
+            (false, Some(Latent { rank, .. })) => bail!(
+                Unsupported,
+                "{name}.attention.kv_lora_rank: {rank}, but this architecture has no latent attention"
+            ),
+            _ => {}
         }
         if self.per_layer.kv_heads == LayerValues::All(0) {
             self.attention.kv_heads = self.attention.heads;
