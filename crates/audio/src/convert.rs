@@ -2,7 +2,10 @@
 
 use crate::mel::SAMPLE_RATE;
 use rubato::audioadapter_buffers::direct::SequentialSlice;
-use rubato::{Fft, FixedSync, Resampler as _};
+use rubato::{
+    Async, Fft, FixedAsync, FixedSync, ResamplerConstructionError, SincInterpolationParameters,
+    WindowFunction,
+};
 use std::fmt;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
@@ -12,6 +15,13 @@ pub const MAX_CHANNELS: usize = 32;
 const RATES: std::ops::RangeInclusive<u32> = 1000..=768_000;
 /// Minimum number of frames of a block of the resampler. The longer a block, the steeper the filter.
 const MIN_BLOCK: usize = 2048;
+/// Maximum number of frames of the shortest time with whole numbers of frames at both rates. Those of common rates are at
+/// most 5507. Longer ones need transforms of millions of frames, in 100 MB.
+const MAX_UNIT: usize = 8192;
+/// Taps of the filter for other rates, per sample of output.
+const TAPS: usize = 128;
+/// Positions of this filter between two frames of input.
+const POSITIONS: usize = 256;
 /// Maximum absolute value of a sample. Larger ones overflow in the resampler.
 const MAX_AMPLITUDE: f32 = 1e10;
 
@@ -144,9 +154,33 @@ impl PcmConverter {
     }
 }
 
+type Filter = Box<dyn rubato::Resampler<f32>>;
+
+/// A filter for rates with a common unit of time.
+fn by_transforms(rate: u32, unit: usize) -> Result<Filter, ResamplerConstructionError> {
+    // Half of an even number of units is a whole number of samples at both rates: the delay.
+    let block = unit * MIN_BLOCK.div_ceil(unit).next_multiple_of(2);
+    let (from, to) = (rate as usize, SAMPLE_RATE as usize);
+    Ok(Box::new(Fft::new(from, to, block, 1, FixedSync::Both)?))
+}
+
+/// A filter for any rate above 8 kHz.
+fn by_taps(rate: u32) -> Result<Filter, ResamplerConstructionError> {
+    let parameters = SincInterpolationParameters::new(taps(rate), WindowFunction::BlackmanHarris2)
+        .oversampling_factor(POSITIONS);
+    let ratio = f64::from(SAMPLE_RATE) / f64::from(rate);
+    let filter = Async::new_sinc(ratio, 1.0, &parameters, MIN_BLOCK, 1, FixedAsync::Input)?;
+    Ok(Box::new(filter))
+}
+
+fn taps(rate: u32) -> usize {
+    // Rubato rounds to a multiple of 8, too.
+    (TAPS * rate as usize / SAMPLE_RATE as usize).next_multiple_of(8)
+}
+
 /// Resamples to 16 kHz, in blocks.
 struct Resampler {
-    fft: Fft<f32>,
+    filter: Filter,
     rate: u32,
     /// Frames that are not a whole block yet.
     input: Vec<f32>,
@@ -159,34 +193,35 @@ struct Resampler {
 
 impl Resampler {
     fn new(rate: u32) -> Result<Self> {
-        let unit = (rate / gcd(rate, SAMPLE_RATE)) as usize;
-        // Half of an even number of units is a whole number of samples at both rates: the delay.
-        let block = unit * MIN_BLOCK.div_ceil(unit).next_multiple_of(2);
-        let fft = Fft::new(
-            rate as usize,
-            SAMPLE_RATE as usize,
-            block,
-            1,
-            FixedSync::Both,
-        );
-        let fft = fft.map_err(|e| {
+        let common = gcd(rate, SAMPLE_RATE);
+        let (unit, samples) = ((rate / common) as usize, (SAMPLE_RATE / common) as usize);
+        let made = match unit {
+            ..=MAX_UNIT => by_transforms(rate, unit),
+            _ => by_taps(rate),
+        };
+        let filter = made.map_err(|e| {
             let message = format_args!("resampler from {rate} Hz");
             Error::new(ErrorKind::Internal, message).caused_by(e)
         })?;
-        let delay = fft.output_delay();
-        Ok(Self {
-            input: Vec::with_capacity(fft.input_frames_max()),
-            output: vec![0.0; fft.output_frames_max()],
-            delay,
+        let mut resampler = Self {
+            input: Vec::with_capacity(filter.input_frames_max()),
+            output: vec![0.0; filter.output_frames_max()],
+            delay: filter.output_delay(),
             written: 0,
-            fft,
+            filter,
             rate,
-        })
+        };
+        if unit > MAX_UNIT {
+            // The delay of taps is a fraction of a sample. Silence before the input makes it a whole number of samples.
+            resampler.delay = samples - 1;
+            resampler.push(&vec![0.0; unit - taps(rate) / 2], &mut Vec::new())?;
+        }
+        Ok(resampler)
     }
 
     fn push(&mut self, mut samples: &[f32], out: &mut Vec<f32>) -> Result<()> {
         while !samples.is_empty() {
-            let block = self.fft.input_frames_next();
+            let block = self.filter.input_frames_next();
             let missing = block.saturating_sub(self.input.len());
             let (now, later) = samples.split_at(missing.min(samples.len()));
             self.input.extend_from_slice(now);
@@ -204,7 +239,7 @@ impl Resampler {
         let (taken, given) = (self.input.len(), self.output.len());
         let input = SequentialSlice::new(&self.input, 1, taken).map_err(size)?;
         let mut output = SequentialSlice::new_mut(&mut self.output, 1, given).map_err(size)?;
-        let done = self.fft.process_into_buffer(&input, &mut output, None);
+        let done = self.filter.process_into_buffer(&input, &mut output, None);
         let (_, given) =
             done.map_err(|e| Error::new(ErrorKind::Internal, "resampler failed").caused_by(e))?;
         self.input.clear();
@@ -224,7 +259,7 @@ impl Resampler {
             .saturating_add(rate / 2)
             / rate;
         while self.written < expected {
-            self.input.resize(self.fft.input_frames_next(), 0.0);
+            self.input.resize(self.filter.input_frames_next(), 0.0);
             self.process(out)?;
         }
         let excess = usize::try_from(self.written - expected).unwrap_or(usize::MAX);

@@ -9,6 +9,7 @@ mod mp4;
 mod opus;
 mod reader;
 mod replay;
+mod runs;
 mod source;
 mod speech;
 mod track;

@@ -4,6 +4,7 @@ use crate::file::AudioFile;
 use crate::metadata::{Plain, has_more_flac_blocks, plain, plain_flac};
 use crate::mp4::{Edit, edits};
 use crate::replay::Replay;
+use crate::runs::CheckedRuns;
 use crate::wav::{Wave, WaveStream};
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -139,6 +140,7 @@ fn failed(e: io::Error) -> Error {
 }
 
 fn open(source: Box<dyn MediaSource>, edits: Vec<Edit>) -> Result<Container> {
+    let source = Box::new(CheckedRuns::new(source));
     let mut stream = MediaSourceStream::new(source, MediaSourceStreamOptions::default());
     match stream.read_byte() {
         Ok(_) => (),

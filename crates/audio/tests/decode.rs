@@ -312,7 +312,8 @@ fn worst(found: &[f32], expected: &[f64]) -> f64 {
 #[test]
 fn sines_of_all_rates_match_the_analytic_sine() {
     for rate in [
-        8000, 11025, 12000, 16001, 22050, 24000, 32000, 44100, 48000, 96000, 192_000,
+        8000, 11025, 12000, 16001, 22050, 24000, 32000, 44100, 44101, 48000, 96000, 192_000,
+        767_999,
     ] {
         for count in [rate as usize, rate as usize / 3 + 7] {
             let samples = sine(1000.0, rate, count);
@@ -331,6 +332,8 @@ fn frequencies_above_8_khz_are_removed() {
         (8_500.0, 44100),
         (20_000.0, 44100),
         (9_000.0, 22050),
+        (8_500.0, 44101),
+        (30_000.0, 191_999),
     ] {
         let samples = sine(hertz, rate, rate as usize);
         let found = decode(wav(Pcm::F32, rate, 1, &samples)).expect("a WAV file");

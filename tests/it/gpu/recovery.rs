@@ -93,57 +93,43 @@ fn check(name: &str, options: &dyn Fn(&Model) -> GenerateOptions) {
     }
 }
 
+/// The state of samplers, grammars and stop strings continues, all in one generation.
 #[test]
-fn greedy_generation_continues() {
-    if !exhaustive() {
-        return print("SKIPPED: greedy recovery: only with TABLA_EXHAUSTIVE=1");
-    }
-    check("greedy", &|_| greedy(36));
+fn generation_continues() {
+    let sampling = Sampling::default()
+        .seed(3)
+        .temperature(2.0)
+        .repetition_penalty(1.2);
+    let grammar =
+        Grammar::Gbnf("root ::= (\"a\" | \"b\" [0-9] | \" the \" [a-z]+ \".\"){30,40}".into());
+    // Its beginning is held back again and again.
+    let stop = vec![" the\u{1}".to_string()];
+    check("sampled, grammar, stop string", &|model| {
+        let grammar = model.compile_grammar(&grammar).unwrap();
+        let options = greedy(36).sampling(sampling).logprobs(2);
+        options.grammar(grammar).stop(stop.clone())
+    });
 }
 
 #[test]
-fn sampled_generation_continues() {
+fn each_kind_of_generation_continues() {
+    if !exhaustive() {
+        return print(
+            "SKIPPED: recovery of greedy generation, context shifts and drafts: only with TABLA_EXHAUSTIVE=1",
+        );
+    }
+    check("greedy", &|_| greedy(36));
     let sampling = Sampling::default()
         .seed(7)
         .temperature(1.1)
         .top_k(30)
-        .repetition_penalty(1.2)
         .presence_penalty(0.3);
-    check("sampled", &|_| greedy(36).sampling(sampling).logprobs(2));
-}
-
-/// The state of the text continues: bytes of characters, stop strings, and limits.
-#[test]
-fn stop_strings_and_context_shifts_continue() {
-    let (expected, _) = match replays().first() {
-        Some(options) => generate(options, &|_| greedy(36), &[]),
-        None => return,
-    };
-    // Held back until the text goes on, and never complete.
-    let held = expected.text[..expected.text.len() / 2].to_string() + "\u{1}";
-    let tail: String = held.chars().skip(held.chars().count() - 12).collect();
-    check("stop string", &|_| greedy(36).stop(vec![tail.clone()]));
-    if !exhaustive() {
-        return print(
-            "SKIPPED: recovery of context shifts and drafts: only with TABLA_EXHAUSTIVE=1",
-        );
-    }
+    check("sampled", &|_| greedy(36).sampling(sampling));
     check("context shift", &|_| {
         greedy(110).overflow(Overflow::Shift { n_keep: 4 })
     });
     check("lookup", &|_| {
         greedy(36).speculate(SpeculateOptions::Lookup)
-    });
-}
-
-#[test]
-fn grammars_continue() {
-    let grammar =
-        Grammar::Gbnf("root ::= (\"a\" | \"b\" [0-9] | \" the \" [a-z]+ \".\"){30,40}".into());
-    check("grammar", &|model| {
-        let grammar = model.compile_grammar(&grammar).unwrap();
-        let sampling = Sampling::default().seed(3).temperature(2.0);
-        greedy(36).sampling(sampling).grammar(grammar)
     });
 }
 
