@@ -72,7 +72,7 @@ impl Request<'_> {
     pub(super) fn by_segment<K: Kernel>(&self, tokens: u32, cols: u32, size: usize) -> Launch {
         let split = Split::Rows((cols as usize).div_ceil(size));
         let launch = self.launch::<K>(split, tokens);
-        launch.single_thread_if_small(tokens as usize * cols as usize)
+        launch.single_thread_if_small([tokens, cols])
     }
 
     /// Launch of a kernel that processes whole rows. A single row runs on the first thread: there
@@ -82,7 +82,7 @@ impl Request<'_> {
             return self.single_thread::<K>();
         }
         let launch = self.launch::<K>(Split::Rows(1), tokens);
-        launch.single_thread_if_small(tokens as usize * cols as usize)
+        launch.single_thread_if_small([tokens, cols])
     }
 }
 
@@ -130,9 +130,10 @@ pub(crate) struct Join {
 const SHARE_MIN: usize = 4096;
 
 impl Launch {
-    /// Runs the operation on one thread if it has few elements.
-    pub(super) fn single_thread_if_small(self, elements: usize) -> Self {
-        let small = elements < SHARE_MIN;
+    /// Runs the operation on one thread if it has few elements, the product of these sizes.
+    pub(super) fn single_thread_if_small<const N: usize>(self, sizes: [u32; N]) -> Self {
+        let sizes = sizes.map(|size| size as usize);
+        let small = sizes.into_iter().fold(1, usize::saturating_mul) < SHARE_MIN;
         Self {
             run_on: if small {
                 RunOn::FirstThread

@@ -270,6 +270,5 @@ fn of_cache<C: CacheType>(request: &Request<'_>) -> Result<Launch> {
             split: Split::Units(kv_heads),
         });
     }
-    let elements = p.tokens as usize * p.window as usize * head;
-    Ok(launch.single_thread_if_small(elements))
+    Ok(launch.single_thread_if_small([p.tokens, p.window, p.head_dim]))
 }

@@ -34,8 +34,7 @@ impl Kernel for kind::Rope {
 impl Link for kind::Rope {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
-        let elements = p.tokens as usize * p.heads as usize * p.head_dim as usize;
         let launch = request.launch::<Self>(Split::Rows(1), p.tokens);
-        Ok(launch.single_thread_if_small(elements))
+        Ok(launch.single_thread_if_small([p.tokens, p.heads, p.head_dim]))
     }
 }

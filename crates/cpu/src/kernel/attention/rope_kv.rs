@@ -296,7 +296,7 @@ impl Link for kind::RopeKeys {
 
 fn link_stores<O: Stores>(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
-    let elements = (p.heads + 2 * p.kv_heads) as usize * p.head_dim as usize;
+    let heads = p.heads.saturating_add(p.kv_heads.saturating_mul(2));
     let split = Split::Units(p.kv_heads as usize);
     let launch = match request.variant {
         Some(DType::F32) => request.launch::<RopeKv<f32, O>>(split, p.tokens),
@@ -310,5 +310,5 @@ fn link_stores<O: Stores>(request: &Request<'_>) -> Result<Launch> {
             p.head_dim
         ),
     };
-    Ok(launch.single_thread_if_small(p.tokens as usize * elements))
+    Ok(launch.single_thread_if_small([p.tokens, heads, p.head_dim]))
 }

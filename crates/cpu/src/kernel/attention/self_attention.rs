@@ -105,7 +105,7 @@ impl Link for kind::SelfAttention {
         let request = &key_blocks::whole_vectors(request, p.head_dim)?;
         let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
         let launch = key_blocks::launch::<Self>(request, shape, 1);
-        let elements = p.heads * p.head_dim / p.kv_heads;
-        Ok(launch.single_thread_if_small(elements as usize * (p.tokens as usize).pow(2)))
+        let elements = [p.heads / p.kv_heads, p.head_dim, p.tokens, p.tokens];
+        Ok(launch.single_thread_if_small(elements))
     }
 }

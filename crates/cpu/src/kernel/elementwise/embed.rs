@@ -58,7 +58,6 @@ impl Kernel for kind::Embed {
 impl Link for kind::Embed {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
-        let elements = p.tokens as usize * p.cols as usize;
         let launch = Launch {
             // Link fills in the layout if a matrix product has packed the weights.
             reader: Some(WeightReader::Rows(
@@ -67,6 +66,6 @@ impl Link for kind::Embed {
             )),
             ..request.launch::<Self>(Split::Rows(1), p.tokens)
         };
-        Ok(launch.single_thread_if_small(elements))
+        Ok(launch.single_thread_if_small([p.tokens, p.cols]))
     }
 }

@@ -44,7 +44,6 @@ impl Kernel for kind::EmbedAdd {
 impl Link for kind::EmbedAdd {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
-        let elements = p.tokens as usize * p.cols as usize;
         let launch = Launch {
             reader: Some(WeightReader::Floats(any_type::decoder(
                 request.isa,
@@ -52,6 +51,6 @@ impl Link for kind::EmbedAdd {
             )?)),
             ..request.launch::<Self>(Split::Rows(1), p.tokens)
         };
-        Ok(launch.single_thread_if_small(elements))
+        Ok(launch.single_thread_if_small([p.tokens, p.cols]))
     }
 }

@@ -9,8 +9,8 @@ use tabla_core::op::kind::OpKind;
 
 /// Work of an operation: `units` per token, of `size` elements each.
 pub(crate) struct Extent {
-    units: usize,
-    size: usize,
+    units: u32,
+    size: u32,
     tokens: u32,
 }
 
@@ -28,16 +28,16 @@ impl Extent {
     /// A unit is one of the `groups` groups of a token, with `dim` elements each.
     pub(crate) fn groups([groups, dim]: [u32; 2], tokens: u32) -> Self {
         Self {
-            units: groups as usize,
-            size: dim as usize,
+            units: groups,
+            size: dim,
             tokens,
         }
     }
 
     /// Returns the launch of a kernel with this work.
     pub(crate) fn launch<K: Kernel>(self, request: &Request<'_>) -> Launch {
-        let launch = request.launch::<K>(Split::Rows(self.units), self.tokens);
-        launch.single_thread_if_small(self.tokens as usize * self.units * self.size)
+        let launch = request.launch::<K>(Split::Rows(self.units as usize), self.tokens);
+        launch.single_thread_if_small([self.tokens, self.units, self.size])
     }
 }
 

@@ -342,7 +342,7 @@ impl Loop for kind::Mul {
 /// `y[t, g, i] = x[t, g, offset + i]`
 impl Loop for kind::Columns {
     fn extent(p: &params::columns::Params) -> Extent {
-        Extent::rows(p.groups * p.dim, p.tokens)
+        Extent::rows(p.groups.saturating_mul(p.dim), p.tokens)
     }
 
     #[inline(always)]
@@ -409,7 +409,8 @@ impl Loop for kind::Transfer {
 /// `y[t, g, :] = [a[t, g, :], b[t, g, :]]`
 impl Loop for kind::Concat {
     fn extent(p: &params::concat::Params) -> Extent {
-        Extent::rows(p.groups * (p.a_dim + p.b_dim), p.tokens)
+        let dim = p.a_dim.saturating_add(p.b_dim);
+        Extent::rows(p.groups.saturating_mul(dim), p.tokens)
     }
 
     #[inline(always)]
@@ -451,7 +452,7 @@ impl Loop for kind::HeadIds {
 /// `y[t, 3 i + k] = x[stride t + k - 1, i]`
 impl Loop for kind::Unfold {
     fn extent(p: &params::unfold::Params) -> Extent {
-        Extent::rows(3 * p.channels, p.tokens)
+        Extent::rows(p.channels.saturating_mul(3), p.tokens)
     }
 
     #[inline(always)]

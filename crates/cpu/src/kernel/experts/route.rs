@@ -192,6 +192,6 @@ impl Link for kind::Route {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
         let launch = request.launch::<Self>(Split::Rows(1), p.tokens);
-        Ok(launch.single_thread_if_small(p.tokens as usize * p.experts as usize * p.k as usize))
+        Ok(launch.single_thread_if_small([p.tokens, p.experts, p.k]))
     }
 }

@@ -64,6 +64,5 @@ fn of_cache<C: CacheType>(request: &Request<'_>) -> Launch {
         rows: 1,
     };
     let launch = request.launch::<AttentionWeights<C>>(split, p.tokens);
-    let products = p.tokens as usize * p.heads as usize * p.head_dim as usize;
-    launch.single_thread_if_small(products * p.window as usize)
+    launch.single_thread_if_small([p.tokens, p.heads, p.head_dim, p.window])
 }

@@ -46,7 +46,6 @@ impl Link for kind::SelfAttentionWeights {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
         let launch = request.launch::<Self>(Split::Rows(p.heads as usize), p.tokens);
-        let products = p.heads as usize * p.head_dim as usize;
-        Ok(launch.single_thread_if_small(products * (p.tokens as usize).pow(2)))
+        Ok(launch.single_thread_if_small([p.heads, p.head_dim, p.tokens, p.tokens]))
     }
 }

@@ -117,6 +117,6 @@ impl Link for kind::ConvTail {
             scratch: p.taps as usize * p.channels as usize * size_of::<f32>(),
             ..request.launch::<Self>(split, p.tokens)
         };
-        Ok(launch.single_thread_if_small(p.tokens as usize * p.channels as usize))
+        Ok(launch.single_thread_if_small([p.tokens, p.channels]))
     }
 }

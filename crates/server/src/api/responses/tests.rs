@@ -438,8 +438,8 @@ fn unlimited(entries: usize) -> ResponseStore {
 fn bodies_get_the_memory_of_stored_responses() {
     let budget = BodyBudget::new(4 << 20);
     let store = Arc::new(ResponseStore::new(8, &budget));
-    let own = Arc::clone(&store);
-    budget.set_reclaim(move |bytes| own.reclaim(bytes));
+    let own = Arc::downgrade(&store);
+    budget.set_reclaim(move |bytes| own.upgrade().is_some_and(|store| store.reclaim(bytes)));
     let insert = |id: &str, bytes: usize| {
         store.insert(StoredResponse {
             response: json!({ "id": id }),

@@ -54,6 +54,6 @@ impl Link for kind::BitQuantize {
     fn link(request: &Request<'_>) -> Result<Launch> {
         let p: Params = request.params();
         let launch = request.launch::<Self>(Split::Rows(1), p.tokens);
-        Ok(launch.single_thread_if_small(p.tokens as usize * p.cols as usize))
+        Ok(launch.single_thread_if_small([p.tokens, p.cols]))
     }
 }
