@@ -45,7 +45,7 @@ struct Run {
     excluded: &'static [(&'static str, &'static str)],
 }
 
-/// With leaks. The standard library and libraries of the system are not instrumented.
+/// With leaks, except those of drivers. The standard library and libraries of the system are not instrumented.
 static ASAN: Tool = Tool {
     name: "asan",
     toolchain: Toolchain::Current,
@@ -321,6 +321,7 @@ fn command(run: &Run, packages: &[&str], options: &[&str]) -> Command {
         "" => String::new(),
         level => format!("--cfg tabla_level=\"{level}\""),
     };
+    let suppressions = root().join("xtask/src/leaks_of_drivers.txt");
     command
         .args(run.programs)
         .args(options)
@@ -329,6 +330,10 @@ fn command(run: &Run, packages: &[&str], options: &[&str]) -> Command {
         .env_remove("CARGO")
         .env_remove("RUSTC")
         .env("RUSTFLAGS", [tool.flags, &level].join(" "))
+        .env(
+            "LSAN_OPTIONS",
+            format!("suppressions={}", suppressions.display()),
+        )
         .envs(tool.environment.iter().copied());
     command
 }
