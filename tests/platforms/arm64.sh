@@ -8,7 +8,8 @@ need qemu-aarch64 qemu-user
 need unshare util-linux
 [ -e /usr/aarch64-linux-gnu/lib/libc.so ] || missing+=(libc6-dev-arm64-cross)
 check_packages
-# Tests start programs, so Linux itself must start those of Arm with qemu. A user namespace has such a list of its own.
+# Tests start programs, so Linux itself must start those of Arm with qemu: with qemu-user-binfmt, or since Linux 6.7 in a
+# user namespace, which has such a list of its own.
 if [ ! -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] && [ -z "${TABLA_NAMESPACE:-}" ]; then
     TABLA_NAMESPACE=1 exec unshare --user --map-root-user --mount tests/platforms/arm64.sh "$@"
 fi
@@ -25,7 +26,7 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu QEMU_CPU="${QEMU_CPU:-max}" CARGO_TERM_COLOR=never
 # C programs of tests, also those that a test compiles.
 export HOST_CC=cc CC=aarch64-linux-gnu-gcc CXX=no NM=aarch64-linux-gnu-nm VALGRIND=no
-[ "$(rustc --print sysroot)" ] && rustup -q target add "$target" 2>/dev/null || true
+rustup -q target add "$target"
 
 everything=(tabla-{core,quant,format,plan,text,audio,speech,cpu,load,tools,shaders,server,capi,cli} tabla)
 [ "$#" -gt 0 ] || set -- "${everything[@]}"
@@ -36,7 +37,6 @@ for package in "$@"; do
     log="$logs/$package.log"
     begun=$SECONDS
     status=0
-    # The packages are selected together, so that all of them share one build.
     cargo test --release --no-fail-fast --target "$target" --no-default-features --lib --bins --tests -p "$package" >"$log" 2>&1 || status=$?
     [ "$status" -eq 0 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); tail -n 40 "$log"; }
     rows+=("$(awk -v package="$package" -v seconds=$((SECONDS - begun)) '

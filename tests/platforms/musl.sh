@@ -45,8 +45,10 @@ check "alone: compiled model" compiled
 
 unshare --user --map-root-user chroot "$root" /tabla serve -m /model.gguf --port 18433 >"$root/log" 2>&1 &
 server=$!
+trap 'kill "$server" 2>/dev/null || true' EXIT
 answers() {
-    curl -sf --retry 60 --retry-delay 1 --retry-all-errors http://127.0.0.1:18433/health >/dev/null &&
+    kill -0 "$server" &&
+        curl -sf --retry 60 --retry-delay 1 --retry-all-errors http://127.0.0.1:18433/health >/dev/null &&
         curl -sf http://127.0.0.1:18433/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}' | grep '"completion_tokens":8'
 }
 check "alone: chat completion" answers

@@ -106,8 +106,11 @@ const RUNS: &[Run] = &[
             ("exports_match_the_list", C_PROGRAMS),
             ("programs_of_the_documentation_run", C_PROGRAMS),
             ("random_calls_are_safe", C_PROGRAMS),
+            ("installed_library_is_found_and_used", C_PROGRAMS),
+            ("artifact_bundle_can_be_linked", C_PROGRAMS),
         ],
-        ..run(&ASAN, WORKSPACE, "avx2", &[])
+        // Without those of the documentation, which are compiled without these flags.
+        ..run(&ASAN, WORKSPACE, "avx2", &["--lib", "--bins", "--tests"])
     },
     run(&ASAN, "tabla-cpu", "", &[]),
     Run {
@@ -199,7 +202,8 @@ const RUNS: &[Run] = &[
 ];
 
 const ADDRESS_SPACE: &str = "limits or measures memory, which the tool uses too";
-const C_PROGRAMS: &str = "a C program with a library of its own: tests/sanitizers.sh";
+const C_PROGRAMS: &str =
+    "builds a library without the tool; tests/sanitizers.sh has the C programs of tests/capi";
 const NO_MAPS: &str = "Miri maps no files";
 const ONE_THREAD: &str = "one thread";
 const OVERFLOW: &str = "a multiplication overflows in a decoder, which panics with checks only";

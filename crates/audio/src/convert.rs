@@ -2,6 +2,7 @@
 
 use crate::mel::SAMPLE_RATE;
 use rubato::audioadapter_buffers::direct::SequentialSlice;
+use rubato::calculate_cutoff;
 use rubato::{
     Async, Fft, FixedAsync, FixedSync, ResamplerConstructionError, SincInterpolationParameters,
     WindowFunction,
@@ -19,7 +20,7 @@ const MIN_BLOCK: usize = 2048;
 /// most 5507. Longer ones need transforms of millions of frames, in 100 MB.
 const MAX_UNIT: usize = 8192;
 /// Taps of the filter for other rates, per sample of output.
-const TAPS: usize = 128;
+const TAPS: usize = 256;
 /// Positions of this filter between two frames of input.
 const POSITIONS: usize = 256;
 /// Maximum absolute value of a sample. Larger ones overflow in the resampler.
@@ -164,10 +165,12 @@ fn by_transforms(rate: u32, unit: usize) -> Result<Filter, ResamplerConstruction
     Ok(Box::new(Fft::new(from, to, block, 1, FixedSync::Both)?))
 }
 
-/// A filter for any rate above 8 kHz.
+/// A filter for all other rates.
 fn by_taps(rate: u32) -> Result<Filter, ResamplerConstructionError> {
     let parameters = SincInterpolationParameters::new(taps(rate), WindowFunction::BlackmanHarris2)
-        .oversampling_factor(POSITIONS);
+        .oversampling_factor(POSITIONS)
+        // That of the taps per sample of output: the default is that of all taps.
+        .f_cutoff(calculate_cutoff(TAPS, WindowFunction::BlackmanHarris2));
     let ratio = f64::from(SAMPLE_RATE) / f64::from(rate);
     let filter = Async::new_sinc(ratio, 1.0, &parameters, MIN_BLOCK, 1, FixedAsync::Input)?;
     Ok(Box::new(filter))
@@ -175,7 +178,7 @@ fn by_taps(rate: u32) -> Result<Filter, ResamplerConstructionError> {
 
 fn taps(rate: u32) -> usize {
     // Rubato rounds to a multiple of 8, too.
-    (TAPS * rate as usize / SAMPLE_RATE as usize).next_multiple_of(8)
+    (TAPS * rate.max(SAMPLE_RATE) as usize / SAMPLE_RATE as usize).next_multiple_of(8)
 }
 
 /// Resamples to 16 kHz, in blocks.

@@ -1,6 +1,6 @@
 //! Fragmented MP4 files whose runs of samples (boxes `trun`) state more samples than a file of their size has.
 //!
-//! `symphonia` loops over the stated number, also if a run has no values per sample: 20 bytes take seconds.
+//! `symphonia` loops over the stated number, even if a run has no values per sample: 20 bytes take seconds.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use symphonia::core::io::MediaSource;
@@ -11,19 +11,21 @@ const RUN_MAX: u64 = 1 << 24;
 const READS: u64 = 4;
 /// Flags of values that a run has for each sample: duration, size, flags, composition time.
 const PER_SAMPLE: u32 = 0xf00;
-/// Bytes of a run from the name of the box to the number of samples.
-const BYTES: usize = 12;
+/// Bytes of a run from its size to the number of samples, with a size of 64 bits.
+const BYTES: usize = 24;
 
-/// A source that checks the runs of the bytes that are read from it.
+/// A source that checks the runs of the bytes that are read from it, wherever a demuxer may find them: in a box `moof`.
 pub(crate) struct CheckedRuns {
     source: Box<dyn MediaSource>,
+    /// Position of the next byte.
+    position: u64,
     /// Bytes that were read.
     read: u64,
+    /// End of the boxes `moof` so far.
+    moof_end: u64,
     /// Samples of all runs without values per sample.
     samples: u64,
-    /// Whether it is an MP4 file; `None` before the first bytes.
-    is_mp4: Option<bool>,
-    /// The last bytes that were read, fewer than a run has.
+    /// The last bytes that were read, fewer than `BYTES`.
     tail: Vec<u8>,
 }
 
@@ -31,36 +33,59 @@ impl CheckedRuns {
     pub(crate) fn new(source: Box<dyn MediaSource>) -> Self {
         Self {
             source,
+            position: 0,
             read: 0,
+            moof_end: 0,
             samples: 0,
-            is_mp4: None,
             tail: Vec::new(),
         }
     }
 
     /// Checks the runs that end in `bytes`.
     fn check(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.position += bytes.len() as u64;
         self.read += bytes.len() as u64;
         self.tail.extend_from_slice(bytes);
-        for run in self.tail.windows(BYTES) {
-            let [b't', b'r', b'u', b'n', _, f0, f1, f2, c0, c1, c2, c3] = *run else {
+        let start = self.position - self.tail.len() as u64;
+        for (at, window) in (start..).zip(self.tail.windows(BYTES)) {
+            let [s0, s1, s2, s3, b't' | b'm', ..] = *window else {
                 continue;
             };
-            let flags = u32::from_be_bytes([0, f0, f1, f2]);
-            let count = u64::from(u32::from_be_bytes([c0, c1, c2, c3]));
-            if flags & PER_SAMPLE == 0 {
-                self.samples += count;
-            }
-            // Each sample has a byte.
-            if self.samples > RUN_MAX + READS * self.read {
-                let message = format!(
-                    "a run of {count} samples (trun box) is longer than a file of this size can have"
-                );
-                return Err(io::Error::other(message));
+            let size = u32::from_be_bytes([s0, s1, s2, s3]);
+            let number = |at: usize| {
+                let bytes = window
+                    .get(at..at + 4)
+                    .and_then(|bytes| bytes.try_into().ok());
+                u32::from_be_bytes(bytes.unwrap_or_default())
+            };
+            match &window[4..8] {
+                b"moof" => {
+                    let size = match size {
+                        0 => u64::MAX,
+                        1 => u64::from(number(8)) << 32 | u64::from(number(12)),
+                        size => size.into(),
+                    };
+                    self.moof_end = self.moof_end.max(at.saturating_add(size));
+                }
+                b"trun" if at < self.moof_end => {
+                    let body = if size == 1 { 16 } else { 8 };
+                    if number(body) & PER_SAMPLE == 0 {
+                        self.samples += u64::from(number(body + 4));
+                    }
+                }
+                _ => {}
             }
         }
         let complete = self.tail.len().saturating_sub(BYTES - 1);
         self.tail.drain(..complete);
+        // Each sample has a byte.
+        if self.samples > RUN_MAX + READS * self.read {
+            let message = format!(
+                "runs (trun boxes) of {} samples: a file of this size has fewer",
+                self.samples
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
         Ok(())
     }
 }
@@ -68,13 +93,7 @@ impl CheckedRuns {
 impl Read for CheckedRuns {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.source.read(out)?;
-        let bytes = &out[..count];
-        let is_mp4 = *self
-            .is_mp4
-            .get_or_insert_with(|| bytes.get(4..8).is_none_or(|name| name == b"ftyp"));
-        if is_mp4 {
-            self.check(bytes)?;
-        }
+        self.check(&out[..count])?;
         Ok(count)
     }
 }
@@ -82,7 +101,8 @@ impl Read for CheckedRuns {
 impl Seek for CheckedRuns {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.tail.clear();
-        self.source.seek(to)
+        self.position = self.source.seek(to)?;
+        Ok(self.position)
     }
 }
 
@@ -99,15 +119,29 @@ impl MediaSource for CheckedRuns {
 #[cfg(test)]
 mod tests {
     use super::CheckedRuns;
-    use std::io::{Cursor, Read};
+    use std::io::{Cursor, ErrorKind, Read};
 
-    /// An MP4 file of runs without values per sample, which ends with silence.
-    fn file(counts: &[u32], silence: usize) -> Vec<u8> {
-        let mut file = b"\0\0\0\x10ftypiso6\0\0\0\0".to_vec();
+    /// A box.
+    fn boxed(name: &[u8; 4], content: &[u8]) -> Vec<u8> {
+        let size = 8 + content.len() as u32;
+        [&size.to_be_bytes(), &name[..], content].concat()
+    }
+
+    /// The same with a size of 64 bits.
+    fn long(name: &[u8; 4], content: &[u8]) -> Vec<u8> {
+        let size = 16 + content.len() as u64;
+        [&[0, 0, 0, 1], &name[..], &size.to_be_bytes(), content].concat()
+    }
+
+    type Boxed = fn(&[u8; 4], &[u8]) -> Vec<u8>;
+
+    /// An MP4 file of a fragment per run without values per sample, each followed by silence.
+    fn file(boxed: Boxed, counts: &[u32], silence: usize) -> Vec<u8> {
+        let mut file = super::tests::boxed(b"ftyp", b"iso6\0\0\0\0");
         for count in counts {
-            file.extend(b"\0\0\0\x10trun\0\0\0\0");
-            file.extend(count.to_be_bytes());
-            file.resize(file.len() + silence, 0);
+            let run = boxed(b"trun", &[[0; 4], count.to_be_bytes()].concat());
+            file.extend(boxed(b"moof", &boxed(b"traf", &run)));
+            file.extend(super::tests::boxed(b"mdat", &vec![0; silence]));
         }
         file
     }
@@ -122,12 +156,21 @@ mod tests {
 
     #[test]
     fn runs_are_limited_by_the_bytes_of_the_file() {
-        for piece in [1, 5, 12, 4096] {
-            read(&file(&[1 << 24, 1], 0), piece).expect("one long run");
-            read(&file(&[5_000_000; 6], 5_000_000), piece.max(5)).expect("one sample per byte");
-            let error = read(&file(&[u32::MAX], 0), piece).expect_err("too long");
+        for (boxed, piece) in [(boxed as Boxed, 1), (boxed, 5), (long, 12), (long, 4096)] {
+            read(&file(boxed, &[1 << 24, 1], 0), piece).expect("one long run");
+            let error = read(&file(boxed, &[u32::MAX], 32), piece).expect_err("too long");
+            assert_eq!(error.kind(), ErrorKind::InvalidData);
             assert!(error.to_string().contains("4294967295 samples"), "{error}");
-            read(&file(&[10_000_000; 3], 0), piece).expect_err("too many together");
+            read(&file(boxed, &[10_000_000; 3], 32), piece).expect_err("too many together");
         }
+        let forged = [&[0; 1000], &*file(boxed, &[u32::MAX], 32)].concat();
+        read(&forged, 4096).expect_err("too long, after other bytes");
+        let long_file = file(boxed, &[5_000_000; 6], 5_000_000);
+        read(&long_file, 4096).expect("one sample per byte");
+        let text = [
+            &*file(boxed, &[7], 32),
+            b"between the tree trunks and the river, and the trunk packed with",
+        ];
+        read(&text.concat(), 4096).expect("a text");
     }
 }

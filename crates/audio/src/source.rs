@@ -39,8 +39,9 @@ const NO_FORMAT: &str = "core (probe): no suitable format reader found";
 const PANIC: &str = "the file is damaged, the decoder panicked";
 
 /// Types of errors that `symphonia` returns for files, although reading succeeds.
-const IN_FILES: [io::ErrorKind; 3] = [
+const IN_FILES: [io::ErrorKind; 4] = [
     io::ErrorKind::UnexpectedEof,
+    io::ErrorKind::InvalidData,
     io::ErrorKind::InvalidInput,
     io::ErrorKind::Other,
 ];
@@ -146,6 +147,9 @@ fn open(source: Box<dyn MediaSource>, edits: Vec<Edit>) -> Result<Container> {
         Ok(_) => (),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
             bail!(Format, "the audio file is empty")
+        }
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            return Err(failure("header of the audio file", e.into()));
         }
         Err(e) => return Err(failed(e)),
     }

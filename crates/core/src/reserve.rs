@@ -57,6 +57,11 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
+/// Returns the number of bytes of the reserve that are in use.
+pub fn bytes_used() -> usize {
+    USED.load(Ordering::Relaxed)
+}
+
 /// Returns the builder of a thread of this name. Every thread of the library starts with it.
 ///
 /// # Errors

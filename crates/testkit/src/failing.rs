@@ -1,4 +1,4 @@
-//! An allocator whose allocations fail from a place on, to test that operations return errors then and free everything.
+//! An allocator that fails after a number of allocations, to test that operations return errors then and free everything.
 #![expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
 
 use std::alloc::{GlobalAlloc, Layout};

@@ -93,21 +93,31 @@ fn check(name: &str, options: &dyn Fn(&Model) -> GenerateOptions) {
     }
 }
 
-/// The state of samplers, grammars and stop strings continues, all in one generation.
+/// The state of samplers and stop strings continues.
 #[test]
-fn generation_continues() {
+fn sampled_generation_continues() {
     let sampling = Sampling::default()
-        .seed(3)
-        .temperature(2.0)
-        .repetition_penalty(1.2);
+        .seed(7)
+        .temperature(1.1)
+        .top_k(30)
+        .repetition_penalty(1.2)
+        .presence_penalty(0.3);
+    // Its beginning is held back again and again.
+    let stop = vec![" \u{1}".to_string()];
+    check("sampled, stop string", &|_| {
+        let options = greedy(36).sampling(sampling).logprobs(2);
+        options.stop(stop.clone())
+    });
+}
+
+#[test]
+fn grammars_continue() {
     let grammar =
         Grammar::Gbnf("root ::= (\"a\" | \"b\" [0-9] | \" the \" [a-z]+ \".\"){30,40}".into());
-    // Its beginning is held back again and again.
-    let stop = vec![" the\u{1}".to_string()];
-    check("sampled, grammar, stop string", &|model| {
+    check("grammar", &|model| {
         let grammar = model.compile_grammar(&grammar).unwrap();
-        let options = greedy(36).sampling(sampling).logprobs(2);
-        options.grammar(grammar).stop(stop.clone())
+        let sampling = Sampling::default().seed(3).temperature(2.0);
+        greedy(36).sampling(sampling).grammar(grammar)
     });
 }
 
@@ -119,12 +129,6 @@ fn each_kind_of_generation_continues() {
         );
     }
     check("greedy", &|_| greedy(36));
-    let sampling = Sampling::default()
-        .seed(7)
-        .temperature(1.1)
-        .top_k(30)
-        .presence_penalty(0.3);
-    check("sampled", &|_| greedy(36).sampling(sampling));
     check("context shift", &|_| {
         greedy(110).overflow(Overflow::Shift { n_keep: 4 })
     });
