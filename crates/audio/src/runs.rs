@@ -123,7 +123,7 @@ mod tests {
 
     /// A box.
     fn boxed(name: &[u8; 4], content: &[u8]) -> Vec<u8> {
-        let size = 8 + content.len() as u32;
+        let size = 8 + u32::try_from(content.len()).expect("small");
         [&size.to_be_bytes(), &name[..], content].concat()
     }
 
