@@ -108,6 +108,7 @@ const RUNS: &[Run] = &[
             ("random_calls_are_safe", C_PROGRAMS),
             ("installed_library_is_found_and_used", C_PROGRAMS),
             ("artifact_bundle_can_be_linked", C_PROGRAMS),
+            ("work_without_an_end_is_a_device_loss", KEPT),
         ],
         // Without those of the documentation, which are compiled without these flags.
         ..run(&ASAN, WORKSPACE, "avx2", &["--lib", "--bins", "--tests"])
@@ -204,6 +205,7 @@ const RUNS: &[Run] = &[
 const ADDRESS_SPACE: &str = "limits or measures memory, which the tool uses too";
 const C_PROGRAMS: &str =
     "builds a library without the tool; tests/sanitizers.sh has the C programs of tests/capi";
+const KEPT: &str = "the memory of work that does not end is never freed";
 const NO_MAPS: &str = "Miri maps no files";
 const ONE_THREAD: &str = "one thread";
 const OVERFLOW: &str = "a multiplication overflows in a decoder, which panics with checks only";
