@@ -92,6 +92,7 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
             "xtask/",
             "crates/capi/build.rs",
             "crates/capi/tests/",
+            "crates/server/tests/",
             "shaders/build.rs",
             "tests/",
             "benches/",
