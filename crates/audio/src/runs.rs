@@ -11,8 +11,8 @@ const RUN_MAX: u64 = 1 << 24;
 const READS: u64 = 4;
 /// Flags of values that a run has for each sample: duration, size, flags, composition time.
 const PER_SAMPLE: u32 = 0xf00;
-/// Bytes of a run from its size to the number of samples, with a size of 64 bits.
-const BYTES: usize = 24;
+/// Bytes of a run from its size to the number of samples, with a size of 32 and of 64 bits.
+const BYTES: [usize; 2] = [16, 24];
 
 /// A source that checks the runs of the bytes that are read from it, wherever a demuxer may find them: in a box `moof`.
 pub(crate) struct CheckedRuns {
@@ -25,7 +25,7 @@ pub(crate) struct CheckedRuns {
     moof_end: u64,
     /// Samples of all runs without values per sample.
     samples: u64,
-    /// The last bytes that were read, fewer than `BYTES`.
+    /// The last bytes that were read: those that may begin a run which is not complete.
     tail: Vec<u8>,
 }
 
@@ -47,7 +47,15 @@ impl CheckedRuns {
         self.read += bytes.len() as u64;
         self.tail.extend_from_slice(bytes);
         let start = self.position - self.tail.len() as u64;
-        for (at, window) in (start..).zip(self.tail.windows(BYTES)) {
+        let mut complete = 0;
+        while let Some(window) = self.tail.get(complete..).filter(|w| w.len() >= BYTES[0]) {
+            let at = start + complete as u64;
+            let is_long = window.starts_with(&[0, 0, 0, 1]);
+            let is_box = matches!(&window[4..8], b"moof" | b"trun");
+            if is_box && is_long && window.len() < BYTES[1] {
+                break;
+            }
+            complete += 1;
             let [s0, s1, s2, s3, b't' | b'm', ..] = *window else {
                 continue;
             };
@@ -76,7 +84,6 @@ impl CheckedRuns {
                 _ => {}
             }
         }
-        let complete = self.tail.len().saturating_sub(BYTES - 1);
         self.tail.drain(..complete);
         // Each sample has a byte.
         if self.samples > RUN_MAX + READS * self.read {
@@ -158,10 +165,13 @@ mod tests {
     fn runs_are_limited_by_the_bytes_of_the_file() {
         for (boxed, piece) in [(boxed as Boxed, 1), (boxed, 5), (long, 12), (long, 4096)] {
             read(&file(boxed, &[1 << 24, 1], 0), piece).expect("one long run");
-            let error = read(&file(boxed, &[u32::MAX], 32), piece).expect_err("too long");
+            let error = read(&file(boxed, &[u32::MAX], 0), piece).expect_err("too long");
             assert_eq!(error.kind(), ErrorKind::InvalidData);
             assert!(error.to_string().contains("4294967295 samples"), "{error}");
-            read(&file(boxed, &[10_000_000; 3], 32), piece).expect_err("too many together");
+            read(&file(boxed, &[10_000_000; 3], 0), piece).expect_err("too many together");
+            let mut ends_with_run = file(boxed, &[u32::MAX], 0);
+            ends_with_run.truncate(ends_with_run.len() - 8);
+            read(&ends_with_run, piece).expect_err("the last bytes");
         }
         let forged = [&[0; 1000], &*file(boxed, &[u32::MAX], 32)].concat();
         read(&forged, 4096).expect_err("too long, after other bytes");
