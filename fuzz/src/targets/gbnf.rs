@@ -141,7 +141,7 @@ fn write_node(text: &mut String, node: &Node) {
 /// Positions where a match that starts at a position may end.
 type Ends = BTreeSet<usize>;
 
-/// Number of steps after which the search gives up: nested repetitions take hours.
+/// Number of steps after which the search gives up: nested repetitions take minutes.
 const STEPS_MAX: u32 = 1_000_000;
 
 /// Search in a text: the ends of each rule from each position, grown until nothing is added.
