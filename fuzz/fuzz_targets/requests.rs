@@ -1,60 +1,43 @@
-//! Posts bodies to every endpoint. The first byte selects the endpoint. A status of 500 is a bug.
+//! The target `requests`: a status of 500 is a bug. It is not in the list of targets, because it needs the server.
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use std::sync::OnceLock;
-use tabla::Source;
-use tabla::load::DeviceChoice;
-use tabla_server::{Config, InProcess, ModelConfig};
+#[expect(dead_code, reason = "other targets use more of it")]
+#[path = "../src/targets/choices.rs"]
+mod choices;
+#[path = "../src/targets/json_edits.rs"]
+mod json_edits;
+#[path = "../src/targets/requests.rs"]
+mod requests;
+#[expect(dead_code, reason = "the tests of the program use more of it")]
+#[path = "../../cli/tests/cli/speech_model.rs"]
+mod speech_model;
 
-const PATHS: [&str; 15] = [
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/responses",
-    "/v1/responses/input_tokens",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
-    "/v1/embeddings",
-    "/v1/rerank",
-    "/v1/audio/transcriptions",
-    "/completion",
-    "/infill",
-    "/tokenize",
-    "/detokenize",
-    "/score",
-    "/activations",
-];
+use libfuzzer_sys::fuzz_target;
+use std::path::Path;
+use std::sync::OnceLock;
+use tabla_server::InProcess;
 
 fn server() -> &'static InProcess {
     static SERVER: OnceLock<InProcess> = OnceLock::new();
     SERVER.get_or_init(|| {
-        let mut config = Config::new(vec![ModelConfig {
-            name: "story".to_string(),
-            aliases: Vec::new(),
-            source: Source::BuiltIn,
-            chat_template: Some("zephyr".to_string()),
-            template_variables: Default::default(),
-            overflow: tabla::Overflow::Stop,
-        }]);
-        config.load = config
-            .load
-            .device(DeviceChoice::Cpu)
-            .threads(1)
-            .max_context(128);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let folder = std::env::temp_dir().join(format!("tabla-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let config = requests::config(&root, &folder);
         InProcess::new(&config).expect("a valid configuration")
     })
 }
 
-fuzz_target!(|data: &[u8]| {
-    let Some((path, body)) = data.split_first() else {
-        return;
-    };
-    let path = PATHS[usize::from(*path) % PATHS.len()];
-    let kind = match path.contains("/audio/") {
-        true => "multipart/form-data; boundary=x",
-        false => "application/json",
-    };
-    let (status, answer) = server().post(path, kind, body).expect("a valid request");
-    assert_ne!(status, 500, "{path}: {}", String::from_utf8_lossy(&answer));
+fuzz_target!(|input: &[u8]| {
+    let post = requests::post(input);
+    let answer = server().post(post.path, post.content_type, &post.body);
+    let (status, body) = answer.expect("a valid request");
+    assert_ne!(
+        status,
+        500,
+        "{}: {}",
+        post.path,
+        String::from_utf8_lossy(&body)
+    );
 });

@@ -17,6 +17,8 @@ struct Tool {
     flags: &'static str,
     /// Other environment variables.
     environment: &'static [(&'static str, &'static str)],
+    /// The environment variable of a list of reports that are not faults, and its file.
+    suppressions: Option<(&'static str, &'static str)>,
     /// Beginnings of reports in the output.
     reports: &'static [&'static str],
 }
@@ -65,6 +67,7 @@ static ASAN: Tool = Tool {
             "allocator_may_return_null=1:handle_sigbus=0:detect_stack_use_after_return=1:strict_string_checks=1",
         ),
     ],
+    suppressions: Some(("LSAN_OPTIONS", "xtask/src/leaks_of_drivers.txt")),
     reports: &["ERROR: AddressSanitizer", "ERROR: LeakSanitizer"],
 };
 
@@ -75,6 +78,7 @@ static TSAN: Tool = Tool {
     cargo: &["test", "-Zbuild-std", "--target=x86_64-unknown-linux-gnu"],
     flags: "-Zsanitizer=thread",
     environment: &[],
+    suppressions: Some(("TSAN_OPTIONS", "xtask/src/races_of_tokio.txt")),
     reports: &["WARNING: ThreadSanitizer"],
 };
 
@@ -85,6 +89,7 @@ static MIRI: Tool = Tool {
     flags: "",
     // Tests read files of the repository.
     environment: &[("MIRIFLAGS", "-Zmiri-disable-isolation")],
+    suppressions: None,
     reports: &["error: Undefined Behavior", "error: memory leaked"],
 };
 
@@ -327,7 +332,10 @@ fn command(run: &Run, packages: &[&str], options: &[&str]) -> Command {
         "" => String::new(),
         level => format!("--cfg tabla_level=\"{level}\""),
     };
-    let suppressions = root().join("xtask/src/leaks_of_drivers.txt");
+    if let Some((variable, file)) = tool.suppressions {
+        let file = root().join(file);
+        command.env(variable, format!("suppressions={}", file.display()));
+    }
     command
         .args(run.programs)
         .args(options)
@@ -336,10 +344,6 @@ fn command(run: &Run, packages: &[&str], options: &[&str]) -> Command {
         .env_remove("CARGO")
         .env_remove("RUSTC")
         .env("RUSTFLAGS", [tool.flags, &level].join(" "))
-        .env(
-            "LSAN_OPTIONS",
-            format!("suppressions={}", suppressions.display()),
-        )
         .envs(tool.environment.iter().copied());
     command
 }

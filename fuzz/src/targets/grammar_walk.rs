@@ -94,6 +94,14 @@ fn mask(matcher: &mut Matcher, tokenizer: &Tokenizer) -> Option<Vec<u32>> {
     Some(allowed)
 }
 
+/// Returns the text that must follow.
+fn forced(matcher: &mut Matcher, tokenizer: &Tokenizer) -> Vec<u8> {
+    let mut tokens = Vec::new();
+    matcher.forced(&mut tokens).expect("a valid state");
+    let bytes = tokens.iter().map(|token| tokenizer.token_bytes(*token));
+    bytes.flatten().copied().collect()
+}
+
 /// Checks that a token that is not allowed is an error that changes nothing, and that rollback returns to the state.
 fn check_others(
     matcher: &mut Matcher,
@@ -106,8 +114,17 @@ fn check_others(
         return;
     }
     if !allowed.contains(&other) {
-        let error = matcher.commit(other).expect_err("not allowed");
-        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+        match matcher.commit(other) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Argument, "{error}"),
+            Ok(()) => {
+                // Another token for a forced text, of which the mask has only the canonical one.
+                matcher.rollback(1).expect("one token");
+                let text = forced(matcher, tokenizer);
+                let bytes = tokenizer.token_bytes(other);
+                let fits = text.starts_with(bytes) || bytes.starts_with(&text);
+                assert!(!text.is_empty() && fits, "token {other} is not allowed");
+            }
+        }
     } else if other != END {
         if let Err(error) = matcher.clone().commit(other) {
             assert_eq!(error.kind(), ErrorKind::Grammar, "{error}");

@@ -15,6 +15,7 @@ mod device_loss;
 mod embeddings;
 mod errors;
 mod failed_allocations;
+mod fuzz;
 mod limits;
 mod llama_server;
 mod models;

@@ -31,7 +31,8 @@ impl Matcher {
     }
 
     /// Writes the mask of allowed tokens: bit `i % 32` of word `i / 32` is token `i`. Words past the
-    /// vocabulary are 0. End-of-generation tokens are allowed where the grammar accepts.
+    /// vocabulary are 0. End-of-generation tokens are allowed where the grammar accepts. Where only one text may
+    /// follow, the mask has only the first of its [canonical tokens](Self::forced).
     ///
     /// # Errors
     /// `Argument` for a mask that is shorter than the vocabulary, `Grammar` if the grammar is too
@@ -54,10 +55,11 @@ impl Matcher {
         Ok(())
     }
 
-    /// Consumes the next token of the output.
+    /// Consumes the next token of the output: one of the mask, or another one for the same text where only one text
+    /// may follow.
     ///
     /// # Errors
-    /// `Argument` for a token that is not allowed, which changes nothing; `Grammar` as for
+    /// `Argument` for a token that the grammar does not allow, which changes nothing; `Grammar` as for
     /// [`mask`](Self::mask).
     pub fn commit(&mut self, token: u32) -> Result<()> {
         let ends = !self.ended && self.tokenizer.is_stop(token) && self.may_end()?;
