@@ -532,7 +532,9 @@ fn devices_have_the_same_segments() {
         .temperature_increment(None);
     let mut expected: Option<Vec<Segment>> = None;
     for (device, load_options) in devices(Precision::Exact) {
-        let found = transcribe(&load(&path, &load_options), &sound, &options, 16_000);
+        // Of 32 positions, the texts are shorter than with 64: a software GPU needs as long for every token.
+        let model = load(&path, &load_options.max_context(32));
+        let found = transcribe(&model, &sound, &options, 16_000);
         let tokens =
             |s: &[Segment]| -> Vec<Vec<u32>> { s.iter().map(|s| s.tokens.clone()).collect() };
         let expected = expected.get_or_insert_with(|| found.clone());
