@@ -3,13 +3,21 @@
 use super::choices::Choices;
 use serde_json::{Map, Value, json};
 
+/// Maximum number of values that are copied: a value with two copies of another one doubles.
+const COPIED_MAX: usize = 256;
+
 /// Changes values of a document, as long as there are choices: replaces, removes, adds and copies them.
 pub(crate) fn edit(document: &mut Value, choices: &mut Choices<'_>) {
     let mut removed = Value::Null;
     while !choices.is_empty() {
         let target = descend(document, choices);
         match choices.below(8) {
-            0 => removed = target.take(),
+            0 => {
+                let taken = target.take();
+                if count(&taken) <= COPIED_MAX {
+                    removed = taken;
+                }
+            }
             1 => *target = removed.clone(),
             2 => add(target, removed.clone(), choices),
             3 => remove(target, choices),
@@ -17,6 +25,16 @@ pub(crate) fn edit(document: &mut Value, choices: &mut Choices<'_>) {
             _ => *target = other(target, choices),
         }
     }
+}
+
+/// Returns the number of values in a document.
+fn count(value: &Value) -> usize {
+    let inside: usize = match value {
+        Value::Object(map) => map.values().map(count).sum(),
+        Value::Array(items) => items.iter().map(count).sum(),
+        _ => 0,
+    };
+    1 + inside
 }
 
 /// Returns a value inside, at most as deep as there are choices.
