@@ -142,7 +142,10 @@ const RUNS: &[Run] = &[
         ],
         ..run(&TSAN, "tabla", "avx2", &["--test=it"])
     },
-    run(&TSAN, "tabla-server", "avx2", &[]),
+    Run {
+        excluded: &[("slow_readers_do_not_slow_others", SLOW_CLIENT)],
+        ..run(&TSAN, "tabla-server", "avx2", &["--lib", "--tests"])
+    },
     Run {
         excluded: &[
             ("errors_match_documented_values", SLOW),
@@ -214,6 +217,7 @@ const KEPT: &str = "the memory of work that does not end is never freed";
 const NO_MAPS: &str = "Miri maps no files";
 const ONE_THREAD: &str = "one thread";
 const OVERFLOW: &str = "a multiplication overflows in a decoder, which panics with checks only";
+const SLOW_CLIENT: &str = "the client of the test waits for an answer for a limited time";
 const SLOW: &str = "many inputs, or a model: too slow under Miri";
 
 const fn run(
