@@ -169,14 +169,17 @@ pub fn load_model(
     );
     let check_files = check_files(&build);
     let program = build.program(tables.clone());
+    let of_tables = |error| match is_stored {
+        true => compiled::of_file(error),
+        false => error,
+    };
     let mut executor = s.run(Stage::Buffers, || {
         let linked = device.link(program, build.profile.clone(), &cache);
-        match is_stored {
-            true => linked.map_err(compiled::of_file),
-            false => linked,
-        }
+        linked.map_err(of_tables)
     })?;
-    s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
+    s.run(Stage::WarmUp, || {
+        warm_up(&mut *executor, &tables).map_err(of_tables)
+    })?;
     let tokenizer = s.finish(Stage::Tokenizer, || {
         let tokenizer = tokenizer.finish();
         // Everything that was read may be zeros.

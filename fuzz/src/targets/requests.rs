@@ -1,4 +1,4 @@
-//! Requests of every endpoint: bodies whose values are changed, rarely bytes that are not JSON.
+//! Requests: bodies of all kinds of endpoints, whose values are changed, rarely bytes that are not JSON.
 
 use super::choices::Choices;
 use super::json_edits;
