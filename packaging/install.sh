@@ -63,6 +63,8 @@ work=
 is_complete=false
 finish() {
     status=$?
+    # A second signal does not end the restoration.
+    trap '' HUP INT TERM
     trap - EXIT
     if [ "$is_complete" = false ] && [ -n "$work" ]; then
         while IFS= read -r file; do

@@ -144,6 +144,7 @@ impl GenerationState {
         if self.is_constrained() && self.grammar_state.is_none() {
             bail!(State, "the state of the grammar was lost");
         }
+        self.options.speculate.check(model)?;
         self.options.speculate.assign_roles(model)?;
         session.move_to(model)?;
         (self.finish, self.is_flushed) = (None, false);

@@ -1,21 +1,37 @@
 //! The executor of a model whose device was lost.
 
 use crate::device::Profile;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{CommandTiming, Copying, Executor, Program, Span};
+use crate::model::LinkedTables;
 use crate::op::table::{BufferId, Cmds};
+
+/// Returns the failure of a model's GPU, after which nothing runs there.
+pub(super) fn failure(linked: &LinkedTables) -> Option<Error> {
+    #[cfg(feature = "gpu")]
+    return linked.gpu.as_ref()?.check_reported().err();
+    #[cfg(not(feature = "gpu"))]
+    None
+}
+
+/// Frees the memory of a device that was lost, before a caller gets the error and loads the model again.
+pub(super) fn free_if_lost(linked: &mut LinkedTables, error: &Error) {
+    if error.kind() == ErrorKind::DeviceLost || failure(linked).is_some() {
+        linked.executor = Box::new(LostExecutor::new(&*linked.executor, error));
+    }
+}
 
 /// Takes the place of an executor whose device was lost, so that the memory of the device is freed. Every call returns
 /// the error of the loss.
 #[derive(Debug)]
-pub(super) struct LostExecutor {
+struct LostExecutor {
     profile: Profile,
     error: Error,
 }
 
 impl LostExecutor {
     /// Creates the executor that takes the place of `lost`.
-    pub(super) fn new(lost: &dyn Executor, error: &Error) -> Self {
+    fn new(lost: &dyn Executor, error: &Error) -> Self {
         Self {
             profile: lost.profile().clone(),
             error: Error::new(error.kind(), error.message()),

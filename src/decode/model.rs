@@ -2,6 +2,7 @@
 
 use super::engine::Engine;
 use super::hooks::{Adapter, Hooks, LinkedHooks};
+use super::lost;
 use super::request::Request;
 use super::request_queue::{Message, RequestQueue};
 use super::rows::output_width;
@@ -391,8 +392,12 @@ impl Model {
         reserve::check()?;
         let (sender, answer) = channel();
         let work = move |engine: &mut Engine| {
+            let result = work(engine);
+            if let Err(e) = &result {
+                lost::free_if_lost(&mut engine.linked, e);
+            }
             // Ignore that the receiver is gone.
-            let _ = sender.send(work(engine));
+            let _ = sender.send(result);
         };
         self.0.request_queue.send(Message::Call(Box::new(work)));
         answer.recv().map_err(|_| Self::has_ended())?

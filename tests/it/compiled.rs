@@ -541,6 +541,13 @@ fn cache_never_changes_results() {
         std::fs::write(newest, damaged).expect("a file");
         assert_eq!(results(&path, &cached), results(&path, &options()));
     }
+    // What a process left that was killed while it wrote.
+    let name = newest.file_name().expect("a name").to_string_lossy();
+    let part = newest.with_file_name(format!(".{name}.1.0.part"));
+    std::fs::write(&part, b"part").expect("a file");
+    std::fs::remove_file(newest).expect("a file");
+    assert_eq!(results(&path, &cached), results(&path, &options()));
+    assert!(newest.exists() && !part.exists());
     let scalar = cached.clone().level(Some(Level::Scalar));
     assert_eq!(
         results(&path, &scalar),
@@ -551,6 +558,24 @@ fn cache_never_changes_results() {
     std::fs::write(&file, b"").expect("a file");
     let broken = options().compiled_cache_path(Some(file.join("cache")));
     assert_eq!(results(&path, &broken), results(&path, &options()));
+}
+
+/// A model is also what the files next to its weights say.
+#[test]
+fn cache_knows_the_configuration_of_a_file_of_safetensors() {
+    let scratch = Folder::new("compiled-cache-safetensors");
+    scratch.copy(&golden("arch/llama/hf"));
+    let weights = scratch.0.join("model.safetensors");
+    let cached = options().compiled_cache_path(Some(scratch.0.join("cache")));
+    let first = results(&weights, &cached);
+    scratch.edit(
+        "config.json",
+        "\"rms_norm_eps\": 1e-05",
+        "\"rms_norm_eps\": 1e-01",
+    );
+    let expected = results(&weights, &options());
+    assert_ne!(expected, first, "the configuration matters");
+    assert_eq!(results(&weights, &cached), expected);
 }
 
 /// Files of one version of the format have one layout. If this test fails because a layout was changed on purpose,

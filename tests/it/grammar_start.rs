@@ -2,7 +2,6 @@
 
 use crate::common::{greedy, story};
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
 use tabla::load::LoadOptions;
 use tabla::text::{EncodeOptions, Grammar};
 use tabla::{
@@ -10,18 +9,22 @@ use tabla::{
     Overflow, OwnedPiece, ReasoningMarkers, Sampling, Session, SpeculateOptions, Stats,
 };
 
-/// Returns the built-in model, one for all tests.
-fn model() -> &'static Model {
-    static MODEL: OnceLock<Model> = OnceLock::new();
-    MODEL.get_or_init(|| {
+thread_local! {
+    /// The built-in model, one for each test. In a static, its thread would run when the process ends, which a leak
+    /// sanitizer may report.
+    static MODEL: Model = {
         let options = LoadOptions::default().threads(2).max_context(512);
         story(options).model().clone()
-    })
+    };
+}
+
+fn model() -> Model {
+    MODEL.with(Model::clone)
 }
 
 /// Returns a session after a prompt.
 fn session() -> Session {
-    let mut session = Session::new(model().clone());
+    let mut session = Session::new(model());
     let prompt = session
         .tokenizer()
         .encode("Once upon a time", EncodeOptions::PROMPT)
@@ -314,7 +317,7 @@ fn batches_generate_the_same_text() {
         .tokenizer()
         .encode("Once upon a time", EncodeOptions::PROMPT)
         .expect("text");
-    let mut batch = Batch::new(model().clone());
+    let mut batch = Batch::new(model());
     let mut texts = vec![String::new(); all.len()];
     for (at, options) in all.iter().enumerate() {
         let (index, _) = batch.add(&prompt, options).expect("the prompt fits");
@@ -334,7 +337,7 @@ fn batches_generate_the_same_text() {
 fn rejects_invalid_grammar_starts() {
     let model = model();
     let check = |options: GenerateOptions, message: &str| {
-        let error = options.check(model).expect_err("an error");
+        let error = options.check(&model).expect_err("an error");
         assert_eq!(error.kind(), ErrorKind::Argument);
         assert!(error.message().contains(message), "{error}");
     };

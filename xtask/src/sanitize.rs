@@ -114,6 +114,7 @@ const RUNS: &[Run] = &[
             ("installed_library_is_found_and_used", C_PROGRAMS),
             ("artifact_bundle_can_be_linked", C_PROGRAMS),
             ("work_without_an_end_is_a_device_loss", KEPT),
+            ("leaked_answer_does_not_block_the_model", LEAKED),
         ],
         // Without those of the documentation, which are compiled without these flags.
         ..run(&ASAN, WORKSPACE, "avx2", &["--lib", "--bins", "--tests"])
@@ -214,6 +215,7 @@ const ADDRESS_SPACE: &str = "limits or measures memory, which the tool uses too"
 const C_PROGRAMS: &str =
     "builds a library without the tool; tests/sanitizers.sh has the C programs of tests/capi";
 const KEPT: &str = "the memory of work that does not end is never freed";
+const LEAKED: &str = "leaks on purpose";
 const NO_MAPS: &str = "Miri maps no files";
 const ONE_THREAD: &str = "one thread";
 const OVERFLOW: &str = "a multiplication overflows in a decoder, which panics with checks only";

@@ -3,6 +3,8 @@
 #   sudo bindings/swift/scripts/check.sh [FOLDER]
 # FOLDER is where the chroot is made, or was made before (600 MB are downloaded once). Needs root and debootstrap.
 set -euo pipefail
+# Folders are mounted for this script only, so that none stays mounted in the chroot.
+[ -n "${TABLA_MOUNTS:-}" ] || TABLA_MOUNTS=1 exec unshare --mount "$0" "$@"
 cd "$(dirname "$0")/../../.."
 root="${1:-target/swift-chroot}"
 mirror="${MIRROR:-https://deb.debian.org/debian}"
@@ -14,17 +16,9 @@ if ! chroot "$root" swift --version >/dev/null 2>&1; then
 fi
 # The repository is mounted, and what Swift builds stays in the chroot.
 mkdir -p "$root/repository"
-mounted=()
-unmount() { for folder in "${mounted[@]}"; do umount "$folder"; done; }
-trap unmount EXIT
-mount_at() {
-    mountpoint -q "$2" && return
-    mount --bind "$1" "$2"
-    mounted+=("$2")
-}
-mount_at /proc "$root/proc"
-mount_at /dev "$root/dev"
-mount_at "$PWD" "$root/repository"
+mount --bind /proc "$root/proc"
+mount --bind /dev "$root/dev"
+mount --bind "$PWD" "$root/repository"
 
 cargo build --release -p tabla-capi
 cargo xtask install "$root/usr/local" >/dev/null

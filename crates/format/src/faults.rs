@@ -2,7 +2,10 @@
 //!
 //! The system then sends `SIGBUS`, which ends the process. A handler, installed on request, replaces the missing
 //! pages by zeros and marks the map; the caller checks the mark after it has computed with the bytes.
-#![expect(unsafe_code, reason = "a signal handler replaces pages of a map")]
+#![cfg_attr(
+    unix,
+    expect(unsafe_code, reason = "a signal handler replaces pages of a map")
+)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tabla_core::error::Result;
@@ -105,8 +108,16 @@ mod handler {
     use std::sync::{Mutex, OnceLock};
     use tabla_core::error::{Error, ErrorKind, Result};
 
-    /// `si_code` of a page that cannot be read; the same on Linux, macOS and the BSDs.
-    const BUS_ADRERR: c_int = 2;
+    /// Values of `si_code` of a page that a file no longer has: `BUS_ADRERR`; also `BUS_ADRALN` of Apple's systems on Arm,
+    /// which have no other one (xnu's `bsd/dev/arm/unix_signal.c`), and `BUS_OBJERR` of FreeBSD. Not of a signal that was
+    /// sent, nor of an error of the memory itself.
+    const MISSING_PAGE: &[c_int] = if cfg!(target_vendor = "apple") {
+        &[1, 2]
+    } else if cfg!(target_os = "freebsd") {
+        &[2, 3]
+    } else {
+        &[2]
+    };
 
     /// Bytes that are replaced at a time: of a large map, few pages are touched before its pass ends.
     const REPLACED_BYTES: usize = 2 << 20;
@@ -162,9 +173,7 @@ mod handler {
         let details = unsafe { &*info };
         // SAFETY: they are those of a fault, or of a signal that was sent, whose numbers are not an address of a map.
         let address = unsafe { details.si_addr() }.addr();
-        // Not a signal that was sent, nor an error of the memory itself.
-        let is_missing_page = details.si_code == BUS_ADRERR;
-        if is_missing_page && replace(address, installed.page) {
+        if MISSING_PAGE.contains(&details.si_code) && replace(address, installed.page) {
             return;
         }
         match installed.previous.sa_sigaction {

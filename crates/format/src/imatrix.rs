@@ -38,9 +38,10 @@ impl Importance {
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = Bytes::open(path).context(path.display())?;
         let entries = if bytes.as_slice().starts_with(b"GGUF") {
-            from_tensors(&open(path)?)
+            let file = open(path)?;
+            from_tensors(&file).and_then(|entries| file.check_faults().map(|()| entries))
         } else {
-            from_list(bytes.as_slice())
+            from_list(bytes.as_slice()).and_then(|entries| bytes.check_faults().map(|()| entries))
         };
         let entries = entries.context(path.display())?;
         for (name, values) in &entries {

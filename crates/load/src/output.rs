@@ -180,6 +180,20 @@ impl FolderFile {
     }
 }
 
+/// Removes the temporary files of `path` that processes left when they were killed.
+pub(crate) fn remove_parts(path: &Path) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = format!(".{name}.");
+    let entries = path.parent().and_then(|folder| folder.read_dir().ok());
+    for entry in entries.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(&prefix) && name.ends_with(".part") {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Creates the temporary file or folder of `path` under the first name that is free.
 fn new_part<T>(path: &Path, create: impl Fn(&Path) -> io::Result<T>) -> Result<(T, PathBuf)> {
     let (name, process) = (path.file_name().unwrap_or_default(), std::process::id());

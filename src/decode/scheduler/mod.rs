@@ -16,7 +16,7 @@ mod tests;
 
 use super::engine::Engine;
 use super::grammar_state::MaskWorker;
-use super::lost::LostExecutor;
+use super::lost;
 use super::outputs::Finish;
 use super::request::{IfBusy, Request};
 use super::request_queue::{Message, Received, RequestQueue, WaitPolicy};
@@ -170,19 +170,11 @@ impl Scheduler {
                     self.fail(&e);
                 }
                 work(&mut self.engine);
-                if let Some(e) = self.device_failure() {
+                if let Some(e) = lost::failure(&self.engine.linked) {
                     self.fail(&e);
                 }
             }
         }
-    }
-
-    /// Returns the failure of the GPU, after which nothing runs there.
-    fn device_failure(&self) -> Option<Error> {
-        #[cfg(feature = "gpu")]
-        return self.engine.linked.gpu.as_ref()?.check_reported().err();
-        #[cfg(not(feature = "gpu"))]
-        None
     }
 
     /// Checks that the model's files have not changed, and that there is memory.
@@ -221,11 +213,7 @@ impl Scheduler {
         self.in_flight = None;
         // Its queue may contain masks of the failed requests.
         self.mask_worker = None;
-        if self.device_failure().is_some() || error.kind() == ErrorKind::DeviceLost {
-            // Frees the memory, before a caller loads the model again.
-            let executor = &mut self.engine.linked.executor;
-            *executor = Box::new(LostExecutor::new(&**executor, error));
-        }
+        lost::free_if_lost(&mut self.engine.linked, error);
         while let Some(slot) = self.slots.nth(0) {
             let mut request = self.slots.vacate(slot);
             self.engine.discard_slot(&request);

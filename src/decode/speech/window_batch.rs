@@ -3,6 +3,7 @@
 //! alone.
 
 use super::window::{WindowDecoder, WindowRequest, WindowText};
+use crate::decode::lost;
 use crate::decode::rows::write_rows;
 use crate::decode::table_set::TableSet;
 use crate::error::{Error, Result};
@@ -34,7 +35,10 @@ struct ActiveWindow {
 
 impl ActiveWindow {
     /// Ends the window and returns its place in the KV cache.
-    fn end(self, text: Result<WindowText>) -> u32 {
+    fn end(self, linked: &mut LinkedTables, text: Result<WindowText>) -> u32 {
+        if let Err(e) = &text {
+            lost::free_if_lost(linked, e);
+        }
         // Ignore that the receiver is gone.
         let _ = self.reply.send((self.decoder, text));
         self.slot
@@ -117,7 +121,7 @@ impl WindowBatch {
                 self.active.push(window);
                 self.advance(linked, self.active.len() - 1);
             }
-            Err(e) => self.slots.push(window.end(Err(e))),
+            Err(e) => self.slots.push(window.end(linked, Err(e))),
         }
     }
 
@@ -138,7 +142,7 @@ impl WindowBatch {
             if let Err(e) = self.sample(linked, group.clone()) {
                 for window in self.active.drain(group) {
                     let error = Error::new(e.kind(), e.message());
-                    self.slots.push(window.end(Err(error)));
+                    self.slots.push(window.end(linked, Err(error)));
                 }
             } else {
                 for at in group.rev() {
@@ -183,6 +187,6 @@ impl WindowBatch {
         };
         // The order is that of their start, so that rows stay in the same order.
         let window = self.active.remove(at);
-        self.slots.push(window.end(ended));
+        self.slots.push(window.end(linked, ended));
     }
 }

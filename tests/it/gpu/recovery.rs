@@ -2,12 +2,14 @@
 
 use super::loss::lost;
 use crate::common::{exhaustive, greedy, print, replays};
+use crate::speech_model::SHAPES;
+use tabla::embed::{EmbedOptions, Pooling};
 use tabla::exec::gpu::Device;
-use tabla::load::{DeviceChoice, GpuSpeculation, LoadOptions};
+use tabla::load::{DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions};
 use tabla::text::{EncodeOptions, Grammar};
 use tabla::{
     ErrorKind, Finish, GenerateOptions, HookSpec, Model, Overflow, Sampling, Session, Source,
-    SpeculateOptions,
+    SpeculateOptions, TranscribeOptions, Transcription,
 };
 
 const CONTEXT: u32 = 96;
@@ -181,20 +183,78 @@ fn sessions_move_to_another_load() {
     }
 }
 
-/// The memory of a lost device is free before a caller learns of the loss.
+/// The memory of a lost device is free before a caller learns of the loss, whatever it called.
 #[test]
 fn memory_of_a_lost_device_is_freed() {
+    let folder = tempfile::tempdir().unwrap();
+    let speech = folder.path().join("speech.bin");
+    std::fs::write(&speech, SHAPES[0].ggml()).unwrap();
+    let calls: [(Source, &dyn Fn(&Model)); 3] = [
+        (Source::BuiltIn, &|model| {
+            lost(prompted(model).step(&Sampling::GREEDY));
+        }),
+        (Source::BuiltIn, &|model| {
+            let mut row = vec![0.0; model.embedding_dim()];
+            let mean = EmbedOptions::default().pooling(Pooling::Mean);
+            let mut session = Session::new(model.clone());
+            lost(session.embed(&["once"], &mean, &mut row, &mut |_, _| {}));
+        }),
+        (Source::from(&speech), &|model| {
+            let mut transcription =
+                Transcription::new(model, &TranscribeOptions::default()).unwrap();
+            transcription.push(&[0.1; 16_000]).unwrap();
+            transcription.finish();
+            lost(transcription.next_segment());
+        }),
+    ];
     for options in replays() {
-        let (model, gpu) = load(&options);
-        let bytes = |gpu: &Device| -> u64 {
-            let all = gpu.allocations().expect("Vulkan reports allocations");
-            all.iter().map(|(_, bytes)| bytes).sum()
-        };
-        let before = bytes(&gpu);
-        let mut session = prompted(&model);
-        gpu.destroy();
-        lost(session.step(&Sampling::GREEDY));
-        let after = bytes(&gpu);
-        assert!(after < before / 4, "{after} of {before} bytes");
+        for (source, call) in &calls {
+            let options = options.clone().max_context(CONTEXT).embeddings(true);
+            let model = Model::builder(source.clone()).options(options).load();
+            let model = model.unwrap();
+            let gpu = model.gpu().unwrap();
+            let bytes = || -> u64 {
+                let all = gpu.allocations().expect("Vulkan reports allocations");
+                all.iter().map(|(_, bytes)| bytes).sum()
+            };
+            let before = bytes();
+            gpu.destroy();
+            call(&model);
+            let after = bytes();
+            assert!(after < before / 4, "{after} of {before} bytes");
+        }
     }
+}
+
+/// A load without the drafting head of the generation cannot continue it.
+#[test]
+fn resume_needs_the_drafting_head() {
+    let path = crate::common::golden("drafting/qwen3_5_mtp/hf");
+    let load = |head: DraftingHead| {
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Gpu)
+            .max_context(CONTEXT)
+            .drafting_head(head);
+        Model::builder(path.clone()).options(options).load()
+    };
+    let model = load(DraftingHead::Mtp).unwrap();
+    let mut session = Session::new(model.clone());
+    session.append(&[5, 6, 7]).unwrap();
+    let options = greedy(24).speculate(SpeculateOptions::Head);
+    let mut generation = session.generate(&options).unwrap();
+    model.gpu().unwrap().destroy();
+    let error = loop {
+        match generation.next_piece() {
+            Ok(piece) => assert!(piece.is_some(), "it ended before the loss"),
+            Err(error) => break error,
+        }
+    };
+    lost::<()>(Err(error));
+    let without = load(DraftingHead::None).unwrap();
+    let error = generation.resume(&without).expect_err("no drafting head");
+    assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    generation
+        .resume(&load(DraftingHead::Mtp).unwrap())
+        .unwrap();
+    while generation.next_piece().unwrap().is_some() {}
 }

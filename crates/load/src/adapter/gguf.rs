@@ -18,7 +18,10 @@ const INVOCATION: &str = "adapter.alora.invocation_tokens";
 /// Reads the modules of a file.
 pub(super) fn read(path: &Path, base: &AdapterBase<'_>) -> Result<Vec<AdapterModule>> {
     let file = format::open(path)?;
-    modules(&file, base).context(path.display())
+    let modules = modules(&file, base).context(path.display())?;
+    // Pages that were missing were read as zeros.
+    file.check_unchanged()?;
+    Ok(modules)
 }
 
 /// Returns the modules of an open file.

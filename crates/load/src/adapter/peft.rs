@@ -43,7 +43,10 @@ pub(super) fn read(folder: &Path, base: &AdapterBase<'_>) -> Result<Vec<AdapterM
         );
     }
     let file = format::open(&path)?;
-    modules(&file, &config, base).context(path.display())
+    let modules = modules(&file, &config, base).context(path.display())?;
+    // Pages that were missing were read as zeros.
+    file.check_unchanged()?;
+    Ok(modules)
 }
 
 /// Returns the modules of an open file.

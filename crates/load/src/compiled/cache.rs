@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::Layout;
 use crate::format::{Kind, detect};
 use crate::options::{DeviceChoice, LoadOptions};
+use crate::output;
 use crate::source::{Opened, Source, open_for};
 use blake3::Hasher;
 use std::fs::{File, Metadata, TryLockError};
@@ -24,6 +25,9 @@ const EXTENSION: &str = "tabla";
 const USED: &str = "used";
 /// Extension of files that a process locks while it compiles a model.
 const LOCK: &str = "lock";
+
+/// File of a tokenizer, which a model in one file may have next to it.
+const TOKENIZER: &str = "tokenizer.json";
 
 /// A model in a cache.
 #[derive(Clone, Debug)]
@@ -68,9 +72,16 @@ pub(crate) fn open_cached(
             )
         };
         open().or_else(|error| {
-            // Damaged, or deleted by another process.
+            match error.kind() {
+                ErrorKind::Format | ErrorKind::Unsupported => {
+                    let _ = std::fs::remove_file(&compiled);
+                }
+                // Another process has deleted it.
+                ErrorKind::Io if !compiled.exists() => {}
+                // Another process may be able to open it.
+                _ => return Err(error),
+            }
             tracing::warn!("{error}; compiling {} again", path.display());
-            let _ = std::fs::remove_file(&compiled);
             self::compiled(path, folder, options, profile.kind)?;
             open()
         })
@@ -153,6 +164,8 @@ fn compiled(
         let lock = Lock::new(compiled.with_extension(LOCK), options)?;
         // Another process may have compiled it.
         if !compiled.is_file() {
+            // With the lock, no process writes them any more.
+            output::remove_parts(&compiled);
             write(path, &compiled, options, kind)?;
             evict(folder, &compiled)?;
         }
@@ -257,36 +270,28 @@ fn key(path: &Path, options: &LoadOptions, kind: DeviceKind) -> Result<String> {
     Ok(hasher.finalize().to_hex()[..16].to_string())
 }
 
-/// Returns the files that a model at `path` may consist of: all of a folder and of the folders in it, the parts of a
-/// set, or a file and the tokenizer next to it.
+/// Returns the files that a model at `path` may consist of: all of a folder of safetensors and of the folders in it, or a
+/// file, the other parts of its set, and the tokenizer next to it.
 fn stamped(path: &Path) -> Result<Vec<PathBuf>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let parent = path.parent().unwrap_or(path);
-    let set = name.find("-of-").and_then(|at| name[..at].rfind('-'));
-    let mut files = match (path.is_dir(), set) {
-        (true, _) => {
-            let (folders, mut files): (Vec<_>, Vec<_>) =
-                entries(path)?.into_iter().partition(|path| path.is_dir());
-            for folder in folders {
-                files.extend(entries(&folder)?);
-            }
-            files
+    let mut files = if path.is_dir() || name.contains(".safetensors") {
+        let folder = if path.is_dir() { path } else { parent };
+        let (folders, mut files): (Vec<_>, Vec<_>) =
+            entries(folder)?.into_iter().partition(|path| path.is_dir());
+        for folder in folders {
+            files.extend(entries(&folder)?);
         }
-        (false, Some(end)) => {
-            let mut files = entries(parent)?;
-            let prefix = &name[..end];
-            files.retain(|file| {
-                file.file_name()
-                    .is_some_and(|n| n.to_string_lossy().starts_with(prefix))
-            });
-            files
-        }
-        (false, None) => {
-            let tokenizer = Some(parent.join("tokenizer.json")).filter(|file| file.is_file());
-            let mut files = vec![path.to_path_buf()];
-            files.extend(tokenizer);
-            files
-        }
+        files
+    } else {
+        let set = name.find("-of-").and_then(|at| name[..at].rfind('-'));
+        let set = set.map(|end| &name[..end]);
+        let mut files = entries(parent)?;
+        files.retain(|file| {
+            let file = file.file_name().unwrap_or_default().to_string_lossy();
+            file == name || file == TOKENIZER || set.is_some_and(|set| file.starts_with(set))
+        });
+        files
     };
     files.sort();
     Ok(files)

@@ -116,7 +116,10 @@ pub fn compile_model(
     writer.declare(DIGESTS, DType::I8, &[digests]);
     let mut output = Output::create(path, model.file.paths())?;
     write_tensors(&writer, tensors, &targets, &mut output, progress).context(path.display())?;
-    model.file.check_unchanged()?;
+    // Each target has maps of its own.
+    for target in &targets {
+        target.build.catalog.model().file.check_unchanged()?;
+    }
     output.commit()?;
     Ok(CompileReport {
         layouts,

@@ -199,7 +199,7 @@ async fn answer(
         let work = transcribe_in_turn(begun, ticket, deadline, &sender);
         tokio::select! {
             result = work => if let Err(error) = result {
-                let _ = sender.send(Err(error)).await;
+                let _ = sender.send(Err(lease.explain(error))).await;
             },
             // Dropping the source cancels the transcription, whose thread then ends.
             () = sender.closed() => {}

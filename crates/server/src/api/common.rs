@@ -337,7 +337,11 @@ impl Blocking {
             mut session,
             cancel,
         } = self;
-        let result = blocking(move || work(&model, &mut session)).await;
+        let result = blocking(move || {
+            let result = work(&model, &mut session);
+            result.map_err(|error| model.explain(error))
+        })
+        .await;
         drop(cancel);
         result
     }

@@ -12,6 +12,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Threads that requests may keep while they wait for a slot. The runtime has more, for loading and preparations.
+pub(crate) const REQUEST_THREADS: usize = 768;
+
+/// Limits of the queues of all models.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueLimits {
+    /// Maximum number of requests that wait for a model.
+    pub(crate) waiting: usize,
+    /// Threads for the requests of all models.
+    pub(crate) threads: Arc<Semaphore>,
+}
+
 /// Sequences of a model, and requests that wait for one.
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -20,38 +32,47 @@ pub(crate) struct Admission {
     /// Slots that work other than generations may have.
     pass_slots: Arc<Semaphore>,
     waiting: AtomicUsize,
-    waiting_max: usize,
+    limits: QueueLimits,
 }
 
 /// Place of a request in the queue. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Ticket(Arc<Admission>);
 
-/// Slot of a running generation. Dropping it frees the slot.
+/// Slot of a running generation, and the thread that it keeps when others have the slot. Dropping it frees both.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    _permit: OwnedSemaphorePermit,
+    /// `None` while others have their turn.
+    held: Option<OwnedSemaphorePermit>,
+    _thread: OwnedSemaphorePermit,
 }
 
 /// Slot of work that consists of passes. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct PassSlot {
     admission: Arc<Admission>,
-    /// `None` while others have their turn.
-    held: Option<(OwnedSemaphorePermit, Slot)>,
+    /// The slot, and that it is one for passes; `None` while others have their turn.
+    held: Option<[OwnedSemaphorePermit; 2]>,
     deadline: Deadline,
     runtime: Handle,
+    _thread: OwnedSemaphorePermit,
+}
+
+/// Waits for a permit.
+async fn permit(of: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    let permit = Arc::clone(of).acquire_owned().await;
+    permit.expect("the semaphore is never closed")
 }
 
 impl Admission {
     /// Creates the queue of a model. Of the slots, `pass_slots` are for work other than generations.
-    pub(crate) fn new(slot_count: usize, pass_slots: usize, waiting_max: usize) -> Arc<Self> {
+    pub(crate) fn new(slot_count: usize, pass_slots: usize, limits: QueueLimits) -> Arc<Self> {
         Arc::new(Self {
             slots: Arc::new(Semaphore::new(slot_count)),
             pass_slots: Arc::new(Semaphore::new(pass_slots)),
             slot_count,
             waiting: AtomicUsize::new(0),
-            waiting_max,
+            limits,
         })
     }
 
@@ -64,8 +85,11 @@ impl Admission {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let ticket = Ticket(Arc::clone(self));
         // Requests that find a free slot do not wait.
-        if waiting >= self.waiting_max + self.slots.available_permits() {
-            let message = format!("{} requests are queued, try again later", self.waiting_max);
+        if waiting >= self.limits.waiting + self.slots.available_permits() {
+            let message = format!(
+                "{} requests are queued, try again later",
+                self.limits.waiting
+            );
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, message);
             return Err(error.code("queue_full").retry_after(1));
         }
@@ -74,17 +98,18 @@ impl Admission {
 
     /// Waits for a slot without a place in the queue: for further choices of a running request.
     pub(crate) async fn slot(&self) -> Slot {
-        let permit = Arc::clone(&self.slots).acquire_owned().await;
+        // First the thread: a slot without one would wait for threads that wait for slots.
+        let thread = permit(&self.limits.threads).await;
         Slot {
-            _permit: permit.expect("the semaphore is never closed"),
+            held: Some(permit(&self.slots).await),
+            _thread: thread,
         }
     }
 
     /// Waits for a slot for a pass.
-    async fn pass_slot(&self) -> (OwnedSemaphorePermit, Slot) {
-        let permit = Arc::clone(&self.pass_slots).acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
-        (permit, self.slot().await)
+    async fn pass_permits(&self) -> [OwnedSemaphorePermit; 2] {
+        let pass = permit(&self.pass_slots).await;
+        [pass, permit(&self.slots).await]
     }
 
     /// Number of slots.
@@ -103,6 +128,18 @@ impl Admission {
     }
 }
 
+impl Slot {
+    /// Gives the slot to a request that waits.
+    pub(crate) fn release(&mut self) {
+        self.held = None;
+    }
+
+    /// Waits for the next slot after [`Slot::release`].
+    pub(crate) async fn acquire(&mut self, admission: &Admission) {
+        self.held = Some(permit(&admission.slots).await);
+    }
+}
+
 impl Ticket {
     /// Waits for a slot, in the order of arrival.
     pub(crate) async fn slot(self) -> Slot {
@@ -111,11 +148,13 @@ impl Ticket {
 
     /// Waits for a slot for work that consists of passes, in the order of arrival.
     pub(crate) async fn pass_slot(self, deadline: Deadline) -> PassSlot {
+        let thread = permit(&self.0.limits.threads).await;
         PassSlot {
-            held: Some(self.0.pass_slot().await),
+            held: Some(self.0.pass_permits().await),
             admission: Arc::clone(&self.0),
             deadline,
             runtime: Handle::current(),
+            _thread: thread,
         }
     }
 }
@@ -128,7 +167,7 @@ impl PassSlot {
         self.held = self.runtime.block_on(async {
             tokio::select! {
                 biased;
-                held = self.admission.pass_slot() => Some(held),
+                held = self.admission.pass_permits() => Some(held),
                 () = self.deadline.passed() => None,
             }
         });
@@ -138,5 +177,38 @@ impl PassSlot {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Admission, QueueLimits};
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::sync::Semaphore;
+    use tokio::time::timeout;
+
+    /// Requests that gave their slots away keep their threads. One that waits for a thread must not have a slot: the
+    /// others wait for it.
+    #[tokio::test]
+    async fn requests_without_a_thread_keep_no_slot() {
+        let limits = QueueLimits {
+            waiting: 8,
+            threads: Arc::new(Semaphore::new(2)),
+        };
+        let admission = Admission::new(1, 1, limits);
+        let mut first = admission.enter().unwrap().slot().await;
+        first.release();
+        let mut second = admission.enter().unwrap().slot().await;
+        second.release();
+        let third = tokio::spawn(admission.enter().unwrap().slot());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(admission.running(), 0, "a slot waits for a thread");
+        let patience = Duration::from_secs(60);
+        for mut slot in [first, second] {
+            timeout(patience, slot.acquire(&admission)).await.unwrap();
+            assert_eq!(admission.running(), 1);
+        }
+        timeout(patience, third).await.unwrap().unwrap();
     }
 }

@@ -169,7 +169,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
             let _ = sender.send(Ok(Event::Done(usage))).await;
         }
         Err(Some(error)) if !job.cancel.is_cancelled() => {
-            let _ = sender.send(Err(error)).await;
+            let _ = sender.send(Err(job.model.explain(error))).await;
         }
         Err(_) => {}
     }
@@ -270,6 +270,7 @@ async fn run_prompt(
     let (job, slot) = match Arc::ptr_eq(&loaded, &job.model) {
         true => (job, slot),
         false => {
+            drop(slot);
             let job = job.on(loaded);
             let slot = job.slot().await?;
             (job, slot)
@@ -476,8 +477,13 @@ impl Job {
 
     /// Waits for a slot for a further prompt or choice. Fails if the client is gone, and at the deadline.
     async fn slot(&self) -> Ended<Slot> {
+        let slot = async {
+            // While the client does not read, no further thread waits for it.
+            drop(self.sink.sender.reserve().await);
+            self.model.admission.slot().await
+        };
         tokio::select! {
-            slot = self.model.admission.slot() => Ok(slot),
+            slot = slot => Ok(slot),
             () = self.sink.sender.closed() => Err(None),
             () = self.sink.deadline.passed() => Err(Some(self.sink.deadline.error())),
         }
@@ -585,7 +591,7 @@ async fn run_choices(
 struct Place {
     model: Arc<Loaded>,
     sink: Sink,
-    slot: Option<Slot>,
+    slot: Slot,
     recoveries: u32,
 }
 
@@ -594,7 +600,7 @@ impl Place {
         Self {
             model: Arc::clone(&job.model),
             sink: job.sink.clone(),
-            slot: Some(slot),
+            slot,
             recoveries: 0,
         }
     }
@@ -616,8 +622,9 @@ impl Place {
         self.recoveries += 1;
         self.model = job.next_load(&self.model, error).map_err(Some)?;
         self.sink.admission = Arc::clone(&self.model.admission);
-        self.slot = None;
-        self.slot = job.sink.runtime.block_on(self.sink.free_slot())?;
+        self.slot.release();
+        let acquired = self.sink.acquire(&mut self.slot);
+        job.sink.runtime.block_on(acquired)?;
         let resumed = generation.resume(&self.model.model);
         // Another model, for example.
         let failed =
@@ -720,26 +727,25 @@ struct Sink {
 impl Sink {
     /// Sends an event. Fails if the client is gone. If it reads slowly, the slot is given to other requests
     /// meanwhile.
-    fn send(&self, event: Event, slot: &mut Option<Slot>) -> Ended<()> {
+    fn send(&self, event: Event, slot: &mut Slot) -> Ended<()> {
         let event = match self.sender.try_send(Ok(event)) {
             Ok(()) => return Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(None),
             Err(mpsc::error::TrySendError::Full(event)) => event,
         };
-        drop(slot.take());
+        slot.release();
         self.runtime.block_on(async {
             self.sender.send(event).await.map_err(|_| None)?;
-            *slot = self.free_slot().await?;
-            Ok(())
+            self.acquire(slot).await
         })
     }
 
-    /// Waits for a slot to go on. `None` at the deadline: the answer ends. Fails if the client is gone.
-    async fn free_slot(&self) -> Ended<Option<Slot>> {
+    /// Waits for the next slot, to go on. At the deadline there is none: the answer ends. Fails if the client is gone.
+    async fn acquire(&self, slot: &mut Slot) -> Ended<()> {
         tokio::select! {
-            free = self.admission.slot() => Ok(Some(free)),
+            () = slot.acquire(&self.admission) => Ok(()),
             () = self.sender.closed() => Err(None),
-            () = self.deadline.passed() => Ok(None),
+            () = self.deadline.passed() => Ok(()),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! A loaded model and what requests need of it.
 
 use crate::config::ModelConfig;
-use crate::engine::admission::{Admission, Ticket};
+use crate::engine::admission::{Admission, QueueLimits, Ticket};
 use crate::engine::messages::LateSystem;
 use crate::engine::samplers::Samplers;
 use crate::http::error::{ApiError, ApiResult};
 use crate::metrics::ModelMetrics;
+use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +57,7 @@ impl Loaded {
         model: Model,
         samplers: Samplers,
         bytes: u64,
-        queue: usize,
+        queue: QueueLimits,
     ) -> Self {
         let kind = match (model.table(TableId::Encode), model.is_encoder()) {
             (Some(_), _) => Kind::Speech,
@@ -98,6 +99,22 @@ impl Loaded {
         self.admission.enter().inspect_err(|_| {
             self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
         })
+    }
+
+    /// Returns the error of a request. If the model's files have changed since it was loaded, that is the cause; the next
+    /// request loads it again.
+    pub(crate) fn explain(&self, error: ApiError) -> ApiError {
+        let may_be_of_files =
+            [StatusCode::BAD_REQUEST, StatusCode::INTERNAL_SERVER_ERROR].contains(&error.status);
+        if !may_be_of_files || self.model.check_files().is_ok() {
+            return error;
+        }
+        let message = format!(
+            "the files of the model {} have changed: try again",
+            self.name
+        );
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
+        error.code(ApiError::MODEL_LOST).retry_after(1)
     }
 
     /// Creates a session.

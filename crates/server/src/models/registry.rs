@@ -2,6 +2,7 @@
 
 use super::loaded::Loaded;
 use crate::config::{Config, EventSink, ModelConfig, ServerEvent};
+use crate::engine::admission::{QueueLimits, REQUEST_THREADS};
 use crate::engine::blocking::joined;
 use crate::engine::samplers::Samplers;
 use crate::http::error::{ApiError, ApiResult};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tabla::load::LoadOptions;
 use tabla::{Model, tools};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// Maximum number of unknown names that are reported, and of the characters of each.
 const UNKNOWN_MAX: usize = 64;
@@ -32,7 +33,7 @@ pub(crate) struct Registry {
     unknown: Option<Mutex<HashSet<String>>>,
     load: LoadOptions,
     budget: Option<u64>,
-    queue: usize,
+    queue: QueueLimits,
     events: EventSink,
     on_load: fn(&Model),
     started: Instant,
@@ -222,7 +223,10 @@ impl Registry {
             names,
             load: config.load.clone(),
             budget: config.memory_budget,
-            queue: config.limits.queue,
+            queue: QueueLimits {
+                waiting: config.limits.queue,
+                threads: Arc::new(Semaphore::new(REQUEST_THREADS)),
+            },
             events: Arc::clone(&config.events),
             on_load: config.on_load,
             started: Instant::now(),
@@ -311,15 +315,18 @@ impl Registry {
 
     /// Returns the model of an entry, loaded if needed.
     async fn usable(self: &Arc<Self>, entry: &Arc<Entry>) -> ApiResult<Arc<Loaded>> {
-        match entry.loaded() {
-            Some(loaded) if self.is_usable(entry, &loaded) => Ok(loaded),
-            _ => {
-                // A task of its own: the model is loaded even if the request ends before.
-                let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
-                let loading = tokio::spawn(async move { registry.load(&entry).await });
-                joined(loading.await)
+        if let Some(loaded) = entry.loaded() {
+            if self.is_usable(entry, &loaded) {
+                return Ok(loaded);
             }
+            // Its memory is free before the model is loaded again, unless requests use it. Dropping it waits for its
+            // thread.
+            let _ = tokio::task::spawn_blocking(move || drop(loaded)).await;
         }
+        // A task of its own: the model is loaded even if the request ends before.
+        let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
+        let loading = tokio::spawn(async move { registry.load(&entry).await });
+        joined(loading.await)
     }
 
     /// Returns whether the files of a model are those that were loaded, and its device and its thread have not failed.
@@ -353,7 +360,7 @@ impl Registry {
                 self.load.clone(),
                 Arc::clone(&self.events),
             );
-            let queue = self.queue;
+            let queue = self.queue.clone();
             tokio::task::spawn_blocking(move || Ok(load(&entry, options, bytes, queue, &events)))
         };
         // Events follow the states that they report.
@@ -462,7 +469,7 @@ fn load(
     entry: &Entry,
     options: LoadOptions,
     bytes: u64,
-    queue: usize,
+    queue: QueueLimits,
     events: &EventSink,
 ) -> tabla::Result<Arc<Loaded>> {
     let name = &entry.config.name;
@@ -480,4 +487,54 @@ fn load(
         bytes,
         queue,
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Loaded, Registry};
+    use crate::config::{Config, ModelConfig, ServerEvent};
+    use std::sync::{Arc, Mutex, Weak};
+    use std::time::{Duration, SystemTime};
+    use tabla::load::{DeviceChoice, WeightMemory};
+    use tabla::{Overflow, Source};
+
+    /// Both loads would need twice the memory.
+    #[tokio::test]
+    async fn a_changed_model_is_dropped_before_it_is_loaded_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("story.gguf");
+        let content = include_bytes!("../../../../models/story.gguf");
+        std::fs::write(&file, content).unwrap();
+        let mut config = Config::new(vec![ModelConfig {
+            name: "story".to_string(),
+            aliases: Vec::new(),
+            source: Source::from(&file),
+            chat_template: None,
+            template_variables: Default::default(),
+            overflow: Overflow::Stop,
+        }]);
+        let load = config.load.device(DeviceChoice::Cpu).max_context(64);
+        config.load = load.weights(WeightMemory::Mapped);
+        let old: Arc<Mutex<Weak<Loaded>>> = Arc::default();
+        let alive = Arc::new(Mutex::new(Vec::new()));
+        let seen = (Arc::clone(&old), Arc::clone(&alive));
+        config.events = Arc::new(move |event| {
+            if let ServerEvent::Loading(..) = event {
+                let is_alive = seen.0.lock().unwrap().strong_count() > 0;
+                seen.1.lock().unwrap().push(is_alive);
+            }
+        });
+        let registry = Arc::new(Registry::new(&config).unwrap());
+        let lease = registry.lease(None).await.unwrap();
+        *old.lock().unwrap() = Arc::downgrade(&lease.model());
+        drop(lease);
+        alive.lock().unwrap().clear();
+        let written = std::fs::File::options().append(true).open(&file).unwrap();
+        let later = SystemTime::now() + Duration::from_secs(5);
+        written.set_modified(later).unwrap();
+        drop(registry.lease(None).await.unwrap());
+        let alive = alive.lock().unwrap();
+        assert!(!alive.is_empty(), "the model is loaded again");
+        assert!(alive.iter().all(|is_alive| !is_alive), "{alive:?}");
+    }
 }

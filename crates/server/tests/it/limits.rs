@@ -21,6 +21,10 @@ pub(crate) fn running(server: &TestServer) -> usize {
     metric(server, "tabla_requests_running")
 }
 
+pub(crate) fn waiting(server: &TestServer) -> usize {
+    metric(server, "tabla_requests_waiting")
+}
+
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {

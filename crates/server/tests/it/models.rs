@@ -1,6 +1,7 @@
 //! Models, health, metrics and the shutdown.
 
 use crate::client::{TestServer, config};
+use crate::limits::{running, wait_until, waiting};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tabla_server::{MetricsCompat, ServerEvent};
@@ -441,4 +442,40 @@ fn a_model_whose_file_was_overwritten_is_loaded_again() {
     assert_eq!(text().0, 503);
     std::fs::write(&file, content).expect("written");
     assert_eq!(text().0, 200);
+}
+
+/// Clients repeat a request after status 503, and the answer does not name files.
+#[test]
+fn requests_that_wait_while_the_file_changes_can_be_repeated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("story.gguf");
+    let content = include_bytes!("../../../../models/story.gguf");
+    std::fs::write(&file, content).expect("written");
+    let mut config = config();
+    config.models[0].source = tabla::Source::from(&file);
+    config.load = config.load.weights(tabla::load::WeightMemory::Mapped);
+    config.load = config.load.sequences(1);
+    let server = TestServer::with(config);
+    let long = fixed_json!({ "prompt": "Once", "ignore_eos": true, "max_tokens": 1900, "n": 16 });
+    let completion = fixed_json!({ "prompt": "Once", "max_tokens": 2 });
+    let scores = fixed_json!({ "prompt": "Once", "continuations": [" upon"] });
+    for (path, request) in [("/v1/completions", &completion), ("/score", &scores)] {
+        let running_request = server.hold("/v1/completions", &[], long.to_string().as_bytes());
+        wait_until("the request runs", || running(&server) == 1);
+        let answer = std::thread::scope(|scope| {
+            let answer = scope.spawn(|| server.post(path, request));
+            wait_until("the request waits", || waiting(&server) == 1);
+            let written = std::fs::File::options().append(true).open(&file);
+            let later = std::time::SystemTime::now() + Duration::from_secs(5);
+            let changed = written.and_then(|file| file.set_modified(later));
+            changed.expect("another time");
+            drop(running_request);
+            answer.join().expect("no panic")
+        });
+        let error = &answer.json()["error"];
+        assert_eq!((answer.status, &error["code"]), (503, &json!("model_lost")));
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert!(!answer.body.contains(".gguf"), "{}", answer.body);
+        assert_eq!(server.post(path, request).status, 200);
+    }
 }
