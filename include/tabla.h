@@ -41,8 +41,9 @@
  *     model. The parent is not affected.
  *  9. Memory that the library allocates belongs to a handle; never pass it to free(). Returned
  *     strings belong to the library. A failed allocation is TABLA_ERROR_MEMORY.
- * 10. The library prints nothing (GPU drivers may), installs no signal handlers and never exits the
- *     process. Log messages go to tabla_log_set_callback(). All exported names start with tabla_.
+ * 10. The library prints nothing (GPU drivers may), installs no signal handlers except by
+ *     tabla_catch_file_faults(), and never exits the process. Log messages go to
+ *     tabla_log_set_callback(). All exported names start with tabla_.
  *
  * Calling threads need a stack of at least 512 KiB. Strings are NUL-terminated UTF-8, and paths are
  * NUL-terminated bytes of the file system, unless a length is passed. docs/ABI.md explains the
@@ -204,7 +205,8 @@ typedef struct TablaControlVector TablaControlVector;
 
 /**
  * `TablaLoadOptions.load_mode`: copied to memory while loading, in huge pages: later changes of
- * the file have no effect. On other systems than Linux the file is mapped.
+ * the file have no effect, except that sessions cannot be saved, loaded or moved. On other systems
+ * than Linux the file is mapped.
  */
 #define TABLA_LOAD_READ (2)
 

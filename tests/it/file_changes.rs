@@ -80,6 +80,11 @@ fn truncated() {
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     assert!(error.message().contains("model.gguf"), "{error}");
     assert!(error.message().contains("was truncated"), "{error}");
+    assert!(
+        matches!(next.kind(), ErrorKind::State | ErrorKind::Io),
+        "{next}"
+    );
+    assert!(next.message().contains("model.gguf"), "{next}");
     assert!(next.message().contains("load it again"), "{next}");
     // A whole file can be loaded again.
     let path = model(&folder);
@@ -128,6 +133,20 @@ fn other_fault() {
         assert!(raised.expect("kill").success());
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
+}
+
+/// A process keeps a file that was replaced by renaming, or deleted.
+fn replaced() {
+    let folder = Folder::new("replaced");
+    let path = model(&folder);
+    let mut s = session(&path, &options(LoadMode::Mmap));
+    let expected = tokens(&mut s).expect("the file is whole");
+    let other = folder.0.join("other.gguf");
+    std::fs::write(&other, b"Not a model.").expect("another file");
+    std::fs::rename(&other, &path).expect("renamed");
+    assert_eq!(tokens(&mut s).expect("the old file"), expected);
+    std::fs::remove_file(&path).expect("deleted");
+    assert_eq!(tokens(&mut s).expect("the old file"), expected);
 }
 
 /// Weights that were overwritten are not computed with.
@@ -204,11 +223,12 @@ fn truncated_for_gpu() {
     assert_eq!(error.kind(), ErrorKind::State, "{error}");
 }
 
-const CASES: [(&str, fn()); 8] = [
+const CASES: [(&str, fn()); 9] = [
     ("truncated", truncated),
     ("truncated_while_loading", truncated_while_loading),
     ("truncated_uncaught", truncated_uncaught),
     ("other_fault", other_fault),
+    ("replaced", replaced),
     ("overwritten", overwritten),
     ("read", read),
     ("read_for_gpu", read_for_gpu),
@@ -244,6 +264,7 @@ fn changed_files_are_errors() {
     let on_cpu = [
         "truncated",
         "truncated_while_loading",
+        "replaced",
         "overwritten",
         "read",
     ];

@@ -20,6 +20,7 @@ mod embeddings;
 #[cfg(target_os = "linux")]
 mod file_changes;
 mod formats;
+#[cfg(unix)]
 mod fuzz;
 mod generation;
 #[cfg(feature = "gpu")]

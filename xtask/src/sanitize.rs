@@ -213,7 +213,7 @@ const RUNS: &[Run] = &[
 
 const ADDRESS_SPACE: &str = "limits or measures memory, which the tool uses too";
 const C_PROGRAMS: &str =
-    "builds a library without the tool; tests/sanitizers.sh has the C programs of tests/capi";
+    "builds a library without the tool; tests/sanitizers.sh has C programs of tests/capi";
 const KEPT: &str = "the memory of work that does not end is never freed";
 const LEAKED: &str = "leaks on purpose";
 const NO_MAPS: &str = "Miri maps no files";

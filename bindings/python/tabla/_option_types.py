@@ -55,7 +55,8 @@ class LoadOptions(TypedDict, total=False):
         into memory from file systems of other machines or of programs (NFS, SMB, FUSE) if it fits, otherwise
         mapped; `"mmap"`: memory-mapped from the file, which must not be truncated or overwritten while the
         model is used; `"read"`: copied to memory while loading, in huge pages: later changes of the file have
-        no effect. On other systems than Linux the file is mapped.
+        no effect, except that sessions cannot be saved, loaded or moved. On other systems than Linux the file
+        is mapped.
 
     cpu_expert_layers: bool | int
         Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes
@@ -147,8 +148,8 @@ class LoadOptions(TypedDict, total=False):
     """How a CPU reads weights that it uses in place: those that are not packed. `"auto"` (default): read into
     memory from file systems of other machines or of programs (NFS, SMB, FUSE) if it fits, otherwise mapped;
     `"mmap"`: memory-mapped from the file, which must not be truncated or overwritten while the model is used;
-    `"read"`: copied to memory while loading, in huge pages: later changes of the file have no effect. On
-    other systems than Linux the file is mapped."""
+    `"read"`: copied to memory while loading, in huge pages: later changes of the file have no effect, except
+    that sessions cannot be saved, loaded or moved. On other systems than Linux the file is mapped."""
     cpu_expert_layers: bool | int | None
     """Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the
     rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0."""

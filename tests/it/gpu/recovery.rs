@@ -189,7 +189,8 @@ fn memory_of_a_lost_device_is_freed() {
     let folder = tempfile::tempdir().unwrap();
     let speech = folder.path().join("speech.bin");
     std::fs::write(&speech, SHAPES[0].ggml()).unwrap();
-    let calls: [(Source, &dyn Fn(&Model)); 3] = [
+    type Call<'a> = &'a dyn Fn(&Model);
+    let calls: [(Source, Call<'_>); 3] = [
         (Source::BuiltIn, &|model| {
             lost(prompted(model).step(&Sampling::GREEDY));
         }),

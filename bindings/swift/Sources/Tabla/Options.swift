@@ -130,8 +130,9 @@ public struct LoadOptions: @unchecked Sendable {
         /// Memory-mapped from the file, which must not be truncated or overwritten while the model
         /// is used.
         public static let mmap = LoadMode(rawValue: TABLA_LOAD_MMAP)
-        /// Copied to memory while loading, in huge pages: later changes of the file have no effect.
-        /// On other systems than Linux the file is mapped.
+        /// Copied to memory while loading, in huge pages: later changes of the file have no effect,
+        /// except that sessions cannot be saved, loaded or moved. On other systems than Linux the
+        /// file is mapped.
         public static let read = LoadMode(rawValue: TABLA_LOAD_READ)
     }
 

@@ -79,7 +79,8 @@ pub const TABLA_LOAD_AUTO: i32 = 0;
 /// overwritten while the model is used.
 pub const TABLA_LOAD_MMAP: i32 = 1;
 /// `TablaLoadOptions.load_mode`: copied to memory while loading, in huge pages: later changes of
-/// the file have no effect. On other systems than Linux the file is mapped.
+/// the file have no effect, except that sessions cannot be saved, loaded or moved. On other systems
+/// than Linux the file is mapped.
 pub const TABLA_LOAD_READ: i32 = 2;
 
 /// Values of `TablaLoadOptions.load_mode`.
