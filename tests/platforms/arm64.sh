@@ -28,6 +28,8 @@ export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu QEMU_CPU="${QEMU_CPU:-max}" CARGO_T
 export HOST_CC=cc CC=aarch64-linux-gnu-gcc CXX=no NM=aarch64-linux-gnu-nm VALGRIND=no
 rustup -q target add "$target"
 
+# With these, which start pools of threads again and again, qemu 7.2 takes more memory than 8 GB.
+skipped=(gemm_matches_gemv_bitwise result_is_independent_of_thread_count)
 everything=(tabla-{core,quant,format,plan,text,audio,speech,cpu,load,tools,shaders,server,capi,cli} tabla)
 [ "$#" -gt 0 ] || set -- "${everything[@]}"
 logs="$PWD/target/platforms/arm64"
@@ -37,7 +39,7 @@ for package in "$@"; do
     log="$logs/$package.log"
     begun=$SECONDS
     status=0
-    cargo test --release --no-fail-fast --target "$target" --no-default-features --lib --bins --tests -p "$package" >"$log" 2>&1 || status=$?
+    cargo test --release --no-fail-fast --target "$target" --no-default-features --lib --bins --tests -p "$package" -- "${skipped[@]/#/--skip=}" >"$log" 2>&1 || status=$?
     [ "$status" -eq 0 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); tail -n 40 "$log"; }
     rows+=("$(awk -v package="$package" -v seconds=$((SECONDS - begun)) '
         / Running / { programs++ }
@@ -45,6 +47,6 @@ for package in "$@"; do
         END { printf "%-14s %3d programs, %5d passed, %3d failed, %3d ignored, %6d s", package, programs, passed, failed, ignored, seconds }' "$log")")
     echo "${rows[-1]}"
 done
-echo "== processor: $QEMU_CPU"
+echo "== processor: $QEMU_CPU; without ${skipped[*]}"
 printf '%s\n' "${rows[@]}"
 finish

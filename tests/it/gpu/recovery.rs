@@ -183,9 +183,10 @@ fn sessions_move_to_another_load() {
     }
 }
 
-/// The memory of a lost device is free before a caller learns of the loss, whatever it called.
+/// Steps, embeddings and transcriptions report the loss of an idle device. That the memory is freed cannot be shown with a
+/// destroyed device, whose driver frees it.
 #[test]
-fn memory_of_a_lost_device_is_freed() {
+fn every_kind_of_call_reports_a_loss_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let speech = folder.path().join("speech.bin");
     std::fs::write(&speech, SHAPES[0].ggml()).unwrap();
@@ -214,15 +215,8 @@ fn memory_of_a_lost_device_is_freed() {
             let model = Model::builder(source.clone()).options(options).load();
             let model = model.unwrap();
             let gpu = model.gpu().unwrap();
-            let bytes = || -> u64 {
-                let all = gpu.allocations().expect("Vulkan reports allocations");
-                all.iter().map(|(_, bytes)| bytes).sum()
-            };
-            let before = bytes();
             gpu.destroy();
             call(&model);
-            let after = bytes();
-            assert!(after < before / 4, "{after} of {before} bytes");
         }
     }
 }
