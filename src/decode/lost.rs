@@ -16,7 +16,10 @@ pub(super) fn failure(linked: &LinkedTables) -> Option<Error> {
 
 /// Frees the memory of a device that was lost, before a caller gets the error and loads the model again.
 pub(super) fn free_if_lost(linked: &mut LinkedTables, error: &Error) {
-    if error.kind() == ErrorKind::DeviceLost || failure(linked).is_some() {
+    let failure = failure(linked);
+    if error.kind() == ErrorKind::DeviceLost || failure.is_some() {
+        // The error of a call may have another cause.
+        let error = failure.as_ref().unwrap_or(error);
         linked.executor = Box::new(LostExecutor::new(&*linked.executor, error));
     }
 }

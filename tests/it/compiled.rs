@@ -564,10 +564,24 @@ fn cache_never_changes_results() {
 #[test]
 fn cache_knows_the_configuration_of_a_file_of_safetensors() {
     let scratch = Folder::new("compiled-cache-safetensors");
+    let cache = Folder::new("compiled-cache-of-safetensors");
     scratch.copy(&golden("arch/llama/hf"));
     let weights = scratch.0.join("model.safetensors");
-    let cached = options().compiled_cache_path(Some(scratch.0.join("cache")));
+    // As in the cache of the Hub.
+    #[cfg(unix)]
+    {
+        let blob = cache.0.join("blob");
+        std::fs::rename(&weights, &blob).expect("renamed");
+        std::os::unix::fs::symlink(&blob, &weights).expect("a link");
+    }
+    let cached = options().compiled_cache_path(Some(cache.0.clone()));
+    let models = || {
+        tabla::tools::cached_models(&cache.0)
+            .expect("a folder")
+            .len()
+    };
     let first = results(&weights, &cached);
+    assert_eq!((results(&weights, &cached), models()), (first.clone(), 1));
     scratch.edit(
         "config.json",
         "\"rms_norm_eps\": 1e-05",
@@ -575,7 +589,7 @@ fn cache_knows_the_configuration_of_a_file_of_safetensors() {
     );
     let expected = results(&weights, &options());
     assert_ne!(expected, first, "the configuration matters");
-    assert_eq!(results(&weights, &cached), expected);
+    assert_eq!((results(&weights, &cached), models()), (expected, 2));
 }
 
 /// Files of one version of the format have one layout. If this test fails because a layout was changed on purpose,

@@ -244,7 +244,8 @@ fn key(path: &Path, options: &LoadOptions, kind: DeviceKind) -> Result<String> {
     let lora = options.lora.iter();
     let files = lora.map(|(adapter, _)| adapter.as_path()).chain([path]);
     for path in files {
-        let path = path.canonicalize().map_err(|e| failed(path, e))?;
+        // Not the target of a link, which in the cache of the Hub is in another folder than the files next to it.
+        let path = std::path::absolute(path).map_err(|e| failed(path, e))?;
         for file in stamped(&path)? {
             let metadata = file.metadata().map_err(|e| failed(&file, e))?;
             add(&format!("{} {}", file.display(), stamp(&metadata)));
