@@ -60,7 +60,7 @@ const BUDGETS: &[Budget] = &[
     },
     Budget {
         what: "lines of Rust without tests",
-        most: 168_800,
+        most: 169_400,
         count: || {
             let folders = ["src", "crates", "cli/src", "shaders/src"];
             Some(

@@ -17,7 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Builder;
 
 /// Number of bytes of the reserve.
-pub const RESERVE_BYTES: usize = 32 << 20;
+pub const RESERVE_BYTES: usize = if cfg!(target_family = "wasm") {
+    2 << 20
+} else {
+    32 << 20
+};
 
 /// Maximum number of bytes of the reserve that may stay in use while operations run.
 const USED_MAX: usize = RESERVE_BYTES / 8;
@@ -60,6 +64,18 @@ pub fn check() -> Result<()> {
 /// Returns the number of bytes of the reserve that are in use.
 pub fn bytes_used() -> usize {
     USED.load(Ordering::Relaxed)
+}
+
+/// Whether this build has threads: WebAssembly only with shared memory.
+pub const HAS_THREADS: bool = cfg!(any(not(target_family = "wasm"), target_feature = "atomics"));
+
+/// Returns a number of threads: as many as requested, or one per core for 0. Builds without threads have one.
+pub fn threads(requested: u32) -> usize {
+    match requested {
+        _ if !HAS_THREADS => 1,
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n as usize,
+    }
 }
 
 /// Returns the builder of a thread of this name. Every thread of the library starts with it.

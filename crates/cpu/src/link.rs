@@ -486,13 +486,17 @@ fn panels_of(
     }
 }
 
-/// Rejects a command if the numbers of its units, or their offsets in an output, overflow: the parts of threads would
-/// overlap.
+/// Rejects a command if the numbers of its units overflow, or their offsets in an output 64 bits: the parts of threads
+/// would overlap. Where addresses have 32 bits, in WebAssembly, offsets wrap around only if parameters contradict the
+/// buffers, which a sandbox tolerates.
 fn check_units(step: &Step, threads: usize) -> Result<()> {
     let outputs = (0..step.bound.count).filter(|&i| step.bound.writes(i));
     let bytes = outputs.map(|i| step.bound.operands[i].size()).max();
-    let factor = threads.max(bytes.unwrap_or(0));
-    match step.units_max().and_then(|units| units.checked_mul(factor)) {
+    let bytes = bytes.unwrap_or(0) as u64;
+    let units = step
+        .units_max()
+        .filter(|n| n.checked_mul(threads).is_some());
+    match units.and_then(|units| bytes.checked_mul(units as u64)) {
         Some(_) => Ok(()),
         None => bail!(TooLarge, "{:?} has too many units", step.split),
     }

@@ -15,6 +15,7 @@ use super::descriptors::{MatmulShape, QuantizedMatmul, WeightReader};
 use super::simd::{Decode, Unpack};
 use super::work::{Part, RunOn};
 use bytemuck::Pod;
+#[cfg(not(target_family = "wasm"))]
 use memmap2::MmapMut;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -29,27 +30,41 @@ use tabla_quant::{Matrix, Scales};
 /// Maximum number of operands of a step: those of its command, its working memory, and parts that are joined.
 pub(super) const OPERANDS_MAX: usize = SLOTS_MAX + 2;
 
+/// A cache line, which aligns memory that is not mapped.
+#[cfg(target_family = "wasm")]
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
+#[repr(align(64))]
+#[expect(dead_code, reason = "its bytes are accessed by address")]
+struct Line([u8; 64]);
+
 /// All memory owned by linked tables, initially zero.
 #[derive(Debug)]
 pub(super) struct Arena {
+    #[cfg(not(target_family = "wasm"))]
     map: MmapMut,
+    #[cfg(target_family = "wasm")]
+    map: Vec<Line>,
     all: Operand,
 }
 
 impl Arena {
     /// Allocates `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Result<Self> {
-        let failed = |e| {
-            let message = format_args!("cannot allocate {bytes} bytes of working memory");
-            Error::new(ErrorKind::Memory, message).caused_by(e)
-        };
+        let message = format_args!("cannot allocate {bytes} bytes of working memory");
         if isize::try_from(bytes).is_err() {
-            bail!(Memory, "cannot allocate {bytes} bytes of working memory");
+            bail!(Memory, "{message}");
         }
-        let mut map = MmapMut::map_anon(bytes.max(1)).map_err(failed)?;
+        let bytes = bytes.max(1);
+        #[cfg(not(target_family = "wasm"))]
+        let mut map = MmapMut::map_anon(bytes)
+            .map_err(|e| Error::new(ErrorKind::Memory, message).caused_by(e))?;
+        #[cfg(target_family = "wasm")]
+        let mut map: Vec<Line> =
+            bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(size_of::<Line>()))
+                .map_err(|()| Error::new(ErrorKind::Memory, message))?;
         let all = Operand {
-            at: map.as_mut_ptr(),
-            bytes: map.len(),
+            at: map.as_mut_ptr().cast(),
+            bytes,
             stride: 0,
         };
         Ok(Self { map, all })

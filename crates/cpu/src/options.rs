@@ -3,13 +3,14 @@
 use super::simd::Level;
 use tabla_core::device::Precision;
 use tabla_core::error::{Result, bail};
+use tabla_core::reserve;
 
 tabla_core::options! {
     /// Options for linking tables to the CPU.
     #[derive(Clone, Copy, Debug, Default)]
     pub struct LinkOptions {
         /// Number of threads that replay a table. Default 0: one thread per core available to the
-        /// process, or a single thread if a token is less work than the barriers.
+        /// process, or a single thread if a token is less work than the barriers. Builds without threads have one.
         pub threads: u32,
         /// Instruction set; default [`Level::best`].
         pub level: Option<Level>,
@@ -31,10 +32,7 @@ impl LinkOptions {
     }
 
     pub(super) fn thread_count(&self) -> Result<usize> {
-        let threads = match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n as usize,
-        };
+        let threads = reserve::threads(self.threads);
         if threads > THREADS_MAX {
             bail!(Argument, "too many threads: {threads}, limit {THREADS_MAX}");
         }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use tabla_core::device::Precision;
 use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::exec::Program;
+use tabla_core::reserve;
 
 /// Weights of a program that every CPU with vectors reads as panels. The kernels of all levels share the layout,
 /// except that of BF16 with AMX, whose panels are made while linking.
@@ -30,7 +31,7 @@ impl StoredPanels {
             isa: isa()?,
             precision,
             packed_bytes: u64::MAX,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: reserve::threads(0),
         };
         let (launches, specs) = launches_of(program, target, &Buffers::none().panels)?;
         let mut unpacked = BTreeSet::new();

@@ -3,12 +3,13 @@
 
 use super::adapter::Merge;
 use super::memory::reserve;
-use super::rows::{Rows, Target, threads};
+use super::rows::{Rows, Target};
 use super::weight::{Data, Weight};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::Directory;
 use crate::quant::{self, Matrix};
+use crate::reserve::threads;
 
 /// Storage types that the output projection can be requantized to, with almost no loss of quality.
 pub const LM_HEAD_TYPES: [DType; 2] = [DType::Q8_0, DType::Q6K];

@@ -10,7 +10,6 @@ use crate::format::Directory;
 use crate::quant::{CHUNK, Floats, Ints, Matrix, Visit, visit};
 use crate::reserve;
 use std::fmt;
-use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -75,7 +74,7 @@ pub(super) fn search(catalog: &Catalog) -> Vec<NotFinite> {
             found.extend(result.map(|result| (weight.codes.tensor, result)));
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = reserve::threads(0);
     std::thread::scope(|scope| {
         for _ in 1..threads {
             // If a thread cannot be started, the others do its work.

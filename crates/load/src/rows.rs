@@ -6,7 +6,6 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::quant::{self, Encode, Matrix, i2_s};
 use crate::reserve;
-use std::num::NonZero;
 use std::ops::Range;
 use std::panic::resume_unwind;
 
@@ -179,15 +178,21 @@ impl<'a> Rows<'a> {
         let rows = (CHUNK_ELEMENTS / self.matrix.cols).clamp(1, self.matrix.rows.div_ceil(threads));
         let starts: Vec<usize> = (0..self.matrix.rows).step_by(rows).collect();
         for starts in starts.chunks(threads) {
+            let chunk = |start: usize| {
+                let rows = start..(start + rows).min(self.matrix.rows);
+                self.chunk(rows, dtype, encode, weights)
+            };
+            let (first, others) = starts.split_first().expect("chunks are not empty");
             let chunks = std::thread::scope(|scope| {
-                let work = |start: &usize| {
-                    let rows = *start..(start + rows).min(self.matrix.rows);
-                    let encode = move || self.chunk(rows, dtype, encode, weights);
-                    reserve::thread("tabla-quantize")?.spawn_scoped(scope, encode)
+                let chunk = &chunk;
+                let start = |start: &usize| {
+                    let start = *start;
+                    reserve::thread("tabla-quantize")?.spawn_scoped(scope, move || chunk(start))
                 };
-                let running = starts.iter().map(work).collect::<Result<Vec<_>, _>>()?;
-                let chunks = running.into_iter().map(|r| r.join());
-                Ok(chunks.collect::<Vec<_>>())
+                let running = others.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+                let own = Ok(chunk(*first));
+                let others = running.into_iter().map(|r| r.join());
+                Ok(std::iter::once(own).chain(others).collect::<Vec<_>>())
             });
             let failed = |e: std::io::Error| {
                 Error::new(ErrorKind::Memory, "cannot create an encoder thread").caused_by(e)
@@ -266,13 +271,5 @@ impl EncodedChunk {
             self.error += (x - y) * (x - y);
             self.square += x * x;
         }
-    }
-}
-
-/// Returns the number of threads; 0 means every core.
-pub fn threads(count: u32) -> usize {
-    match count {
-        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
-        n => n as usize,
     }
 }

@@ -149,7 +149,7 @@ fn ids((index, table): (&Index, &WideTable), merges: &MergeList<'_>) -> Vec<[u32
     for id in index.ids() {
         is_indexed[id as usize] = true;
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = reserve::threads(0);
     let chunk = merges.len().div_ceil(threads).max(CHUNK_MIN);
     let chunks = Mutex::new((0..).step_by(chunk).zip(ids.chunks_mut(chunk)));
     let next = || chunks.lock().next();

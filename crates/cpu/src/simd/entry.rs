@@ -4,10 +4,14 @@
 use super::amx::{self, Amx};
 #[cfg(target_arch = "x86_64")]
 use super::bf16::{self, Bf16};
+#[cfg(target_feature = "simd128")]
+use super::levels::HAS_SCALAR;
 #[cfg(target_arch = "x86_64")]
 use super::levels::{HAS_ALL_LEVELS, HAS_AVX2};
 use super::levels::{Isa, Proof};
 use super::scalar::Scalar;
+#[cfg(target_feature = "simd128")]
+use super::simd128::Simd128;
 use super::vectors::Simd;
 #[cfg(target_arch = "x86_64")]
 use super::vectors::Task;
@@ -83,6 +87,12 @@ impl Isa {
     /// Returns the kernel compiled for this instruction set.
     pub(crate) fn entry<K: Kernel>(self) -> Entry {
         match self.0 {
+            #[cfg(target_feature = "simd128")]
+            Proof::Simd128 => |args| K::run(Simd128, args),
+            #[cfg(target_feature = "simd128")]
+            Proof::Scalar if const { !HAS_SCALAR && !matches!(K::USES, Uses::Vectors) } => {
+                |args| K::run(Simd128, args)
+            }
             Proof::Scalar => K::scalar,
             #[cfg(target_arch = "aarch64")]
             Proof::I8mm if const { matches!(K::USES, Uses::ByteProducts) } => |args| {

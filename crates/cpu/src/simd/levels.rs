@@ -12,6 +12,8 @@ use super::bf16;
 use super::neon;
 use super::rows::Rows;
 use super::scalar::Scalar;
+#[cfg(target_feature = "simd128")]
+use super::simd128::Simd128;
 use super::vectors::{Decode, Probe, Unpack};
 #[cfg(target_arch = "aarch64")]
 use std::arch::is_aarch64_feature_detected;
@@ -23,6 +25,8 @@ use tabla_quant::{Floats, Ints};
 pub enum Level {
     /// Plain Rust: the reference for the other levels.
     Scalar,
+    /// SIMD128 of WebAssembly: every engine since 2023.
+    Simd128,
     /// NEON: every 64-bit Arm processor.
     Neon,
     /// NEON and dot products of bytes: most Arm processors since 2018.
@@ -49,10 +53,16 @@ pub(super) const HAS_AVX2: bool = cfg!(not(tabla_level = "scalar"));
 #[cfg(target_arch = "x86_64")]
 pub(super) const HAS_ALL_LEVELS: bool = HAS_AVX2 && cfg!(not(tabla_level = "avx2"));
 
+/// Whether all kernels are compiled for the scalar level. `--cfg tabla_level="simd128"` leaves out most, so that a module
+/// for WebAssembly is small; those of SIMD128 serve both levels. Attention needs it for heads that vectors do not divide.
+#[cfg(target_feature = "simd128")]
+pub(super) const HAS_SCALAR: bool = cfg!(not(tabla_level = "simd128"));
+
 impl Level {
     /// All levels, the fastest of each architecture last.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Scalar,
+        Self::Simd128,
         Self::Neon,
         Self::Dotprod,
         Self::I8mm,
@@ -87,6 +97,7 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Simd128 => "simd128",
             Self::Neon => "neon",
             Self::Dotprod => "dotprod",
             Self::I8mm => "i8mm",
@@ -123,6 +134,8 @@ pub struct Isa(pub(super) Proof);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Proof {
     Scalar,
+    #[cfg(target_feature = "simd128")]
+    Simd128,
     #[cfg(target_arch = "aarch64")]
     Neon,
     #[cfg(target_arch = "aarch64")]
@@ -173,7 +186,7 @@ impl Isa {
             }
             Level::Avx512 => avx512.then_some(Self(Proof::Avx512)),
             Level::Amx if avx512 => amx::detect().map(|amx| Self(Proof::Amx(amx))),
-            Level::Amx | Level::Neon | Level::Dotprod | Level::I8mm => None,
+            Level::Amx | Level::Simd128 | Level::Neon | Level::Dotprod | Level::I8mm => None,
         }
     }
 
@@ -187,19 +200,26 @@ impl Isa {
             Level::Neon => neon.then_some(Self(Proof::Neon)),
             Level::Dotprod => dotprod.then_some(Self(Proof::Dotprod)),
             Level::I8mm => i8mm.then_some(Self(Proof::I8mm)),
-            Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => None,
+            Level::Simd128 | Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => None,
         }
     }
 
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn detect(level: Level) -> Option<Self> {
-        (level == Level::Scalar).then_some(Self(Proof::Scalar))
+        match level {
+            Level::Scalar => Some(Self(Proof::Scalar)),
+            #[cfg(target_feature = "simd128")]
+            Level::Simd128 => Some(Self(Proof::Simd128)),
+            _ => None,
+        }
     }
 
     /// [`Rows::SIGNED_OFFSET`] of the level.
     pub(crate) fn signed_offset(self) -> i32 {
         match self.0 {
             Proof::Scalar => Scalar::SIGNED_OFFSET,
+            #[cfg(target_feature = "simd128")]
+            Proof::Simd128 => Simd128::SIGNED_OFFSET,
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod | Proof::I8mm => {
                 neon::Neon::<{ neon::SMLAL }>::SIGNED_OFFSET
@@ -217,6 +237,8 @@ impl Isa {
     pub(crate) fn tile_tokens(self) -> u32 {
         let tokens = match self.0 {
             Proof::Scalar => Scalar::TOKENS,
+            #[cfg(target_feature = "simd128")]
+            Proof::Simd128 => Simd128::TOKENS,
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod | Proof::I8mm => neon::Neon::<{ neon::SMLAL }>::TOKENS,
             #[cfg(target_arch = "x86_64")]
@@ -236,6 +258,8 @@ impl Isa {
     pub fn probe<P: Probe>(self, probe: P) -> u64 {
         match self.0 {
             Proof::Scalar => probe.run(Scalar),
+            #[cfg(target_feature = "simd128")]
+            Proof::Simd128 => probe.run(Simd128),
             // SAFETY: detection created the proof, here and below.
             #[cfg(target_arch = "aarch64")]
             Proof::Neon => unsafe { probe.neon() },
@@ -298,6 +322,9 @@ impl Isa {
     pub(crate) fn unpack<T: Ints>(self) -> Unpack {
         match self.0 {
             Proof::Scalar => T::unpack,
+            // SIMD128 is enabled in all functions.
+            #[cfg(target_feature = "simd128")]
+            Proof::Simd128 => T::unpack,
             // NEON is enabled in all functions.
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod | Proof::I8mm => T::unpack,
@@ -321,6 +348,9 @@ impl Isa {
     pub(crate) fn decode<T: Floats>(self) -> Decode {
         match self.0 {
             Proof::Scalar => T::decode,
+            // SIMD128 is enabled in all functions.
+            #[cfg(target_feature = "simd128")]
+            Proof::Simd128 => T::decode,
             // NEON is enabled in all functions.
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod | Proof::I8mm => T::decode,

@@ -26,6 +26,8 @@ pub(super) mod math;
 mod neon;
 pub(super) mod rows;
 mod scalar;
+#[cfg(target_feature = "simd128")]
+mod simd128;
 #[cfg(target_arch = "x86_64")]
 mod stack;
 mod vectors;

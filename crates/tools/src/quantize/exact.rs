@@ -34,16 +34,16 @@ pub(super) fn smallest_type(
 fn is_exact(rows: &Rows<'_>, to: DType, threads: usize) -> Result<bool> {
     let count = rows.count();
     let part = count.div_ceil(threads.max(1)).max(1);
+    let check = |first: usize| rows.are_exact(first..count.min(first + part), to);
     let parts = std::thread::scope(|scope| {
-        let check = |first: usize| {
-            let rows_of_part = first..count.min(first + part);
-            reserve::thread("tabla-quantize")?
-                .spawn_scoped(scope, move || rows.are_exact(rows_of_part, to))
+        let start = |first: usize| {
+            reserve::thread("tabla-quantize")?.spawn_scoped(scope, move || check(first))
         };
-        let running = (0..count).step_by(part).map(check);
+        let running = (0..count).step_by(part).skip(1).map(start);
         let running = running.collect::<Result<Vec<_>, _>>()?;
-        let parts = running.into_iter().map(|r| r.join());
-        Ok(parts.collect::<Vec<_>>())
+        let own = Ok(check(0));
+        let others = running.into_iter().map(|r| r.join());
+        Ok(std::iter::once(own).chain(others).collect::<Vec<_>>())
     });
     let failed = |e: std::io::Error| {
         Error::new(ErrorKind::Memory, "cannot create an encoder thread").caused_by(e)

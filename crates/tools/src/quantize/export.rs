@@ -11,7 +11,6 @@ use crate::dtype::DType;
 use crate::error::{ErrorKind, Result, bail};
 use crate::format::safetensors_header;
 use crate::load::row_order::RowOrder;
-use crate::load::rows::threads;
 use crate::load::source::{Opened, Source, detect, open};
 use crate::load::tensor_scales::TensorScales;
 use crate::load::weight::{Weight, floats};
@@ -21,6 +20,7 @@ use crate::text::ChatTemplates;
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use tabla_core::reserve::threads;
 
 /// Maximum size of a shard in bytes, the default of `transformers`.
 const SHARD_BYTES_MAX: u64 = 5_000_000_000;

@@ -11,7 +11,7 @@ use crate::format::write::{Body, Writer};
 use crate::format::{Importance, TensorType};
 use crate::load::recurrent;
 use crate::load::row_order::RowOrder;
-use crate::load::rows::{EncodedChunk, Target, threads};
+use crate::load::rows::{EncodedChunk, Target};
 use crate::load::source::{Opened, Source, detect, open};
 use crate::load::tensor_scales::{SCALE, TensorScales};
 use crate::load::weight::Weight;
@@ -21,6 +21,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use tabla_core::reserve::threads;
 
 tabla_core::options! {
     /// Options of [`quantize`](crate::quantize()).
