@@ -148,7 +148,7 @@ fn notifier_wakes_for_every_queue() {
             let generation = notifier.generation();
             match output_queues
                 .iter()
-                .find_map(|output_queue| output_queue.try_next())
+                .find_map(|output_queue| output_queue.try_next(None))
             {
                 Some(OutputEvent::End(_)) => ended += 1,
                 Some(OutputEvent::Token(7, _)) => tokens += 1,

@@ -162,7 +162,10 @@ impl Batch {
                     return Some((at, ready));
                 }
             }
-            self.notifier.wait(seen);
+            match self.model.runs_on_caller() {
+                true => self.model.run_iteration(),
+                false => self.notifier.wait(seen),
+            }
         }
     }
 }

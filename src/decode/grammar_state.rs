@@ -3,6 +3,7 @@
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::model::STEP_ROWS_MAX;
+use crate::reserve::{self, HAS_THREADS};
 use crate::text::{CompiledGrammar, Matcher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -103,8 +104,15 @@ type MaskJob = (u32, Box<GrammarState>);
 
 /// Thread that computes token masks.
 pub(super) struct MaskWorker {
-    jobs: SyncSender<MaskJob>,
+    jobs: Jobs,
     done: Receiver<MaskJob>,
+}
+
+/// What computes the masks.
+enum Jobs {
+    Thread(SyncSender<MaskJob>),
+    /// The caller, in builds without threads, which sends them to [`MaskWorker::done`].
+    Caller(SyncSender<MaskJob>),
 }
 
 impl MaskWorker {
@@ -115,9 +123,13 @@ impl MaskWorker {
     /// `Memory` if the thread cannot be started.
     pub(super) fn new() -> Result<Self> {
         // Each row of a step has at most one job. Bounded channels do not allocate when sending.
-        let (jobs, received) = sync_channel::<MaskJob>(STEP_ROWS_MAX as usize);
         let (send_done, done) = sync_channel(STEP_ROWS_MAX as usize);
-        let thread = crate::reserve::thread("tabla-masks");
+        if !HAS_THREADS {
+            let jobs = Jobs::Caller(send_done);
+            return Ok(Self { jobs, done });
+        }
+        let (jobs, received) = sync_channel::<MaskJob>(STEP_ROWS_MAX as usize);
+        let thread = reserve::thread("tabla-masks");
         let run = move || {
             for (slot, mut grammar_state) in received {
                 grammar_state.compute_mask();
@@ -129,12 +141,20 @@ impl MaskWorker {
             let message = "cannot start the grammar thread";
             Error::new(ErrorKind::Memory, message).caused_by(e)
         })?;
+        let jobs = Jobs::Thread(jobs);
         Ok(Self { jobs, done })
     }
 
     /// Requests the mask of a slot.
-    pub(super) fn request(&self, slot: u32, grammar_state: Box<GrammarState>) -> Result<()> {
-        self.jobs.send((slot, grammar_state)).map_err(|_| ended())
+    pub(super) fn request(&self, slot: u32, mut grammar_state: Box<GrammarState>) -> Result<()> {
+        let sent = match &self.jobs {
+            Jobs::Thread(jobs) => jobs.send((slot, grammar_state)),
+            Jobs::Caller(done) => {
+                grammar_state.compute_mask();
+                done.send((slot, grammar_state))
+            }
+        };
+        sent.map_err(|_| ended())
     }
 
     /// Waits for the next computed mask.

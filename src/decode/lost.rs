@@ -11,7 +11,10 @@ pub(super) fn failure(linked: &LinkedTables) -> Option<Error> {
     #[cfg(feature = "gpu")]
     return linked.gpu.as_ref()?.check_reported().err();
     #[cfg(not(feature = "gpu"))]
-    None
+    {
+        let _ = linked;
+        None
+    }
 }
 
 /// Frees the memory of a device that was lost, before a caller gets the error and loads the model again.

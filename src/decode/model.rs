@@ -15,12 +15,12 @@ use crate::model::{
 };
 use crate::op::hooks::HookSpec;
 use crate::op::table::Table;
-use crate::reserve;
+use crate::reserve::{self, HAS_THREADS};
 use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -49,7 +49,15 @@ struct Shared {
     role: OnceLock<Role>,
     grammars: Mutex<Option<Arc<GrammarEngine>>>,
     request_queue: Arc<RequestQueue>,
-    thread: Option<JoinHandle<()>>,
+    runner: Runner,
+}
+
+/// Where the scheduler of a model runs.
+enum Runner {
+    /// On the model's thread; `None` when it has been joined.
+    Thread(Option<JoinHandle<()>>),
+    /// On the caller's thread, whenever it waits for output: the build has no threads.
+    Caller(Mutex<Box<Scheduler>>),
 }
 
 /// Role of a model in speculative decoding. The thread of a target model waits for the thread of
@@ -90,15 +98,20 @@ impl Model {
             role: OnceLock::new(),
             grammars: Mutex::default(),
             request_queue: Arc::clone(&request_queue),
-            thread: None,
+            runner: Runner::Thread(None),
         };
         let scheduler = Scheduler::new(Engine::new(linked));
-        let serve = move || scheduler.serve(&request_queue);
-        let thread = reserve::thread("tabla-model").and_then(|thread| thread.spawn(serve));
-        shared.thread = Some(thread.map_err(|e| {
-            let message = "cannot start the model's thread";
-            Error::new(ErrorKind::Memory, message).caused_by(e)
-        })?);
+        shared.runner = match HAS_THREADS {
+            false => Runner::Caller(Mutex::new(Box::new(scheduler))),
+            true => {
+                let serve = move || scheduler.serve(&request_queue);
+                let thread = reserve::thread("tabla-model").and_then(|thread| thread.spawn(serve));
+                Runner::Thread(Some(thread.map_err(|e| {
+                    let message = "cannot start the model's thread";
+                    Error::new(ErrorKind::Memory, message).caused_by(e)
+                })?))
+            }
+        };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -400,7 +413,45 @@ impl Model {
             let _ = sender.send(result);
         };
         self.0.request_queue.send(Message::Call(Box::new(work)));
-        answer.recv().map_err(|_| Self::has_ended())?
+        self.receive(&answer)?
+    }
+
+    /// Waits for an answer of the model's thread.
+    ///
+    /// # Errors
+    ///
+    /// `Poisoned` if the model's thread has ended.
+    pub(super) fn receive<T>(&self, answer: &Receiver<T>) -> Result<T> {
+        let received = match self.runs_on_caller() {
+            false => answer.recv().ok(),
+            true => self.run_until(|| match answer.try_recv() {
+                Err(TryRecvError::Empty) => None,
+                received => Some(received.ok()),
+            }),
+        };
+        received.ok_or_else(Self::has_ended)
+    }
+
+    /// Returns whether the scheduler runs on the threads that wait for output.
+    pub(super) fn runs_on_caller(&self) -> bool {
+        matches!(self.0.runner, Runner::Caller(_))
+    }
+
+    /// Runs an iteration of the scheduler, if it has no thread.
+    pub(super) fn run_iteration(&self) {
+        if let Runner::Caller(scheduler) = &self.0.runner {
+            scheduler.lock().advance(&self.0.request_queue);
+        }
+    }
+
+    /// Runs iterations of a scheduler without a thread until there is a result.
+    pub(super) fn run_until<T>(&self, mut result: impl FnMut() -> Option<T>) -> T {
+        loop {
+            if let Some(result) = result() {
+                return result;
+            }
+            self.run_iteration();
+        }
     }
 
     /// The error if the model's thread has ended.
@@ -415,7 +466,8 @@ impl Model {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.request_queue.close();
-        if let Some(thread) = self.thread.take()
+        if let Runner::Thread(thread) = &mut self.runner
+            && let Some(thread) = thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
             // The thread catches its panics: join returns no information.

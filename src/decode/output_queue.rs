@@ -142,9 +142,9 @@ impl OutputQueue {
         }
     }
 
-    /// Returns the next token or the end, if there is one.
-    pub(super) fn try_next(&self) -> Option<OutputEvent> {
-        self.state.lock().next(None)
+    /// Returns the next event, if there is one, in the order of [`OutputQueue::next`].
+    pub(super) fn try_next(&self, cached: Option<usize>) -> Option<OutputEvent> {
+        self.state.lock().next(cached)
     }
 }
 

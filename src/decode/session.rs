@@ -553,12 +553,15 @@ impl Session {
 
     /// Waits for the next output event.
     pub(super) fn next_event(&self, cached: Option<usize>) -> OutputEvent {
-        self.output_queue.next(cached)
+        match self.model.runs_on_caller() {
+            true => (self.model).run_until(|| self.output_queue.try_next(cached)),
+            false => self.output_queue.next(cached),
+        }
     }
 
     /// Returns the next output event, if there is one.
     pub(super) fn try_next_event(&self) -> Option<OutputEvent> {
-        self.output_queue.try_next()
+        self.output_queue.try_next(None)
     }
 
     /// Returns the number of tokens that were in the KV cache when the request began.

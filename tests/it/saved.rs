@@ -337,6 +337,9 @@ fn digest_identifies_the_model() {
     let path = folder.write("other.gguf", &other);
     let model = load(&path);
     assert_ne!(model.digest().expect("file exists"), plain);
+    if cfg!(target_family = "wasm") {
+        return; // files are read into memory
+    }
     // A file that changed after loading has no digest.
     let model = load(&path);
     folder.write("other.gguf", &other[..other.len() - 1]);

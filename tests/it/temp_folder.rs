@@ -9,7 +9,12 @@ pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
-        let folder = TempDir::with_prefix(format!("tabla-{name}-"));
+        let prefix = format!("tabla-{name}-");
+        // The standard library has no folder for temporary files in WebAssembly.
+        let folder = match cfg!(target_family = "wasm") {
+            true => TempDir::with_prefix_in(prefix, "/tmp"),
+            false => TempDir::with_prefix(prefix),
+        };
         Self(folder.expect("a temporary folder").keep())
     }
 

@@ -42,8 +42,8 @@ impl Bytes {
             // Linux cannot map an empty file; `sniff` reports the error.
             return Ok(Self::memory(b""));
         }
-        if cfg!(miri) {
-            // Miri maps no files.
+        if cfg!(any(miri, target_family = "wasm")) {
+            // Neither maps files.
             return Ok(Self::memory(
                 std::fs::read(path).map_err(|e| io("read failed", e))?,
             ));

@@ -196,8 +196,13 @@ pub(crate) fn remove_parts(path: &Path) {
 
 /// Creates the temporary file or folder of `path` under the first name that is free.
 fn new_part<T>(path: &Path, create: impl Fn(&Path) -> io::Result<T>) -> Result<(T, PathBuf)> {
-    let (name, process) = (path.file_name().unwrap_or_default(), std::process::id());
-    let name = name.to_string_lossy();
+    // WebAssembly has no processes.
+    let process = if cfg!(target_family = "wasm") {
+        0
+    } else {
+        std::process::id()
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut refused = io::Error::from(io::ErrorKind::AlreadyExists);
     for number in 0..PARTS_MAX {
         let part = path.with_file_name(format!(".{name}.{process}.{number}.part"));

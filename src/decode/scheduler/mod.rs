@@ -1,5 +1,5 @@
 //! The scheduler: selects the sequences that the device computes next. It runs on the model's
-//! thread.
+//! thread; in builds without threads, the functions that wait for output run its iterations.
 //!
 //! A speech model has windows of recordings instead of sequences: one iteration starts one and decodes
 //! a token of all.
@@ -146,6 +146,17 @@ impl Scheduler {
                 WaitPolicy::NoWait
             };
         }
+    }
+
+    /// Handles the messages that have arrived, and runs one iteration.
+    pub(super) fn advance(&mut self, request_queue: &RequestQueue) {
+        for _ in 0..MESSAGES_MAX {
+            let Received::Message(message) = request_queue.receive(WaitPolicy::NoWait) else {
+                break;
+            };
+            self.handle(message);
+        }
+        self.run_iteration();
     }
 
     fn handle(&mut self, message: Message) {

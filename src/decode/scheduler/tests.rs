@@ -80,7 +80,7 @@ fn full_queue_rejects_requests() {
             (output_queue, cancel)
         })
         .collect();
-    let ended = |output_queue: &OutputQueue| match output_queue.try_next() {
+    let ended = |output_queue: &OutputQueue| match output_queue.try_next(None) {
         Some(OutputEvent::End(end)) => Some(end.finish.map_err(|e| e.kind())),
         _ => None,
     };

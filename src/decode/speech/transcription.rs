@@ -280,7 +280,7 @@ impl Transcription {
             engine.windows.add(job);
             Ok(())
         })?;
-        let (decoder, text) = answer.recv().map_err(|_| Model::has_ended())?;
+        let (decoder, text) = self.model.receive(&answer)?;
         self.decoder = Some(decoder);
         text
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
-use tabla_core::reserve;
+use tabla_core::reserve::{self, HAS_THREADS};
 
 /// llguidance processes grammars recursively. The deepest allowed grammar needs half of this.
 const STACK_BYTES: usize = 64 << 20;
@@ -109,13 +109,17 @@ impl GrammarEngine {
     }
 }
 
-/// Runs `work` on a thread with a large stack, and waits until `time` has passed.
+/// Runs `work` on a thread with a large stack, and waits until `time` has passed. In builds without threads, it runs on
+/// the stack of the program, without a limit of time.
 fn run_with_timeout<T: Send + 'static>(
     threads: &Arc<AtomicUsize>,
     time: Duration,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let slot = ThreadSlot::acquire(threads)?;
+    if !HAS_THREADS {
+        return work();
+    }
     let (sender, receiver) = sync_channel(1);
     let run = move || {
         let _slot = slot;

@@ -54,7 +54,7 @@ use failure::Outcome;
 use renderer::Renderer;
 use std::time::SystemTime;
 use tabla_core::error::{Result, bail};
-use tabla_core::reserve;
+use tabla_core::reserve::{self, HAS_THREADS};
 use tabla_core::utf8::without_bom;
 
 /// Stack of the threads that parse and render.
@@ -93,8 +93,12 @@ pub(super) fn render(
     })
 }
 
-/// Runs a parser or a rendering on a thread with a large stack. A panic becomes an error.
+/// Runs a parser or a rendering on a thread with a large stack. A panic becomes an error. In builds without threads,
+/// it runs on the stack of the program.
 fn run_on_thread<T: Send>(work: impl FnOnce() -> Outcome<T> + Send) -> Result<T> {
+    if !HAS_THREADS {
+        return work().map_err(|e| e.into_error());
+    }
     std::thread::scope(|scope| {
         let thread = reserve::thread("tabla-template");
         let thread = thread.map(|thread| thread.stack_size(STACK_BYTES));
