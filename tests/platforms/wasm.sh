@@ -8,7 +8,8 @@ need node nodejs
 check_packages
 rustup -q target add wasm32-wasip1
 export CARGO_TARGET_WASM32_WASIP1_RUNNER="node $PWD/tests/wasm/run.mjs"
-simd="-C target-feature=+simd128"
+# The stack is in the memory of a module, which has 1 MB of it by default.
+simd="-C target-feature=+simd128 -C link-arg=-zstack-size=4194304"
 everything=(tabla-{core,quant,format,plan,text,speech,cpu,load,tools} tabla)
 packages=("$@")
 [ "$#" -gt 0 ] || packages=("${everything[@]}")
@@ -31,9 +32,9 @@ for package in "${packages[@]}"; do
     echo "${rows[-1]}"
 done
 
-# The module has no scalar kernels where those of SIMD128 serve, and no built-in model. Its stack is in its memory.
+# The module has no scalar kernels where those of SIMD128 serve, and no built-in model.
 module() {
-    local link="-C link-arg=--export=malloc -C link-arg=--export=free -C link-arg=--export=__wasm_call_ctors -C link-arg=-zstack-size=4194304"
+    local link="-C link-arg=--export=malloc -C link-arg=--export=free -C link-arg=--export=__wasm_call_ctors"
     CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS="$simd --cfg tabla_level=\"simd128\" --cfg tabla_model=\"none\" $link" \
         cargo build --profile wasm --target wasm32-wasip1 --target-dir target/wasm -p tabla-capi --no-default-features --features reserve
     models=("$PWD/models/story.gguf")

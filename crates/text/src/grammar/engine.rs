@@ -234,6 +234,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(target_family = "wasm", ignore = "a limit of time needs a thread")]
     fn compilation_times_out_and_threads_are_limited() {
         let threads = Arc::new(AtomicUsize::new(0));
         let wait_for_threads = || {

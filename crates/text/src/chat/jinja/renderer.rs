@@ -9,11 +9,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tabla_core::reserve::HAS_THREADS;
 
 /// Maximum recursion depth of macros, loops and blocks.
 const CALLS_MAX: usize = 100;
-/// Maximum depth of the evaluation. The stack has at least 4 KiB for each level.
-const DEPTH_MAX: usize = 12_000;
+/// Maximum depth of the evaluation. The stack has at least 4 KiB for each level: that of the thread 64 MiB, and without
+/// threads that of engines of WebAssembly about 1 MiB.
+const DEPTH_MAX: usize = if HAS_THREADS { 12_000 } else { 200 };
 
 /// The global functions.
 const GLOBALS: [(&str, Value); 8] = [
