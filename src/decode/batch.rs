@@ -149,6 +149,14 @@ impl Batch {
         Some(BatchPiece { request, event })
     }
 
+    /// Runs an iteration of each model, in builds without threads. A session can have been moved to another model.
+    fn run_iterations(&self) {
+        self.model.run_iteration();
+        let others = self.pending.iter().map(|p| p.generation.model());
+        let others = others.filter(|model| !model.is(&self.model));
+        others.for_each(Model::run_iteration);
+    }
+
     /// Waits until a generation is ready. Returns its index and whether it has a piece.
     fn wait(&mut self) -> Option<(usize, Result<bool>)> {
         let count = self.pending.len();
@@ -163,7 +171,7 @@ impl Batch {
                 }
             }
             match self.model.runs_on_caller() {
-                true => self.model.run_iteration(),
+                true => self.run_iterations(),
                 false => self.notifier.wait(seen),
             }
         }

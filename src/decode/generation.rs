@@ -204,6 +204,12 @@ impl<S: AsSession> Generation<S> {
         self.session.take().expect(HAS_SESSION)
     }
 
+    /// Returns the model that computes the generation.
+    pub(super) fn model(&self) -> &Model {
+        let session = self.session.as_ref().expect(HAS_SESSION);
+        session.borrow().model()
+    }
+
     fn parts(&mut self) -> (&mut GenerationState, &mut Session) {
         let session = self.session.as_mut().expect(HAS_SESSION);
         (&mut self.state, session.borrow_mut())

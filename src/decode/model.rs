@@ -437,15 +437,27 @@ impl Model {
         matches!(self.0.runner, Runner::Caller(_))
     }
 
-    /// Runs an iteration of the scheduler, if it has no thread.
-    pub(super) fn run_iteration(&self) {
-        if let Runner::Caller(scheduler) = &self.0.runner {
-            scheduler.lock().advance(&self.0.request_queue);
+    /// Handles the messages to a scheduler without a thread, unless it runs: a session may end within an iteration.
+    pub(super) fn handle_messages(&self) {
+        if let Runner::Caller(scheduler) = &self.0.runner
+            && let Some(mut scheduler) = scheduler.try_lock()
+        {
+            scheduler.handle_messages(&self.0.request_queue);
         }
     }
 
-    /// Runs iterations of a scheduler without a thread until there is a result.
+    /// Runs an iteration of the scheduler, if it has no thread.
+    pub(super) fn run_iteration(&self) {
+        if let Runner::Caller(scheduler) = &self.0.runner {
+            let mut scheduler = scheduler.lock();
+            scheduler.handle_messages(&self.0.request_queue);
+            scheduler.run_iteration();
+        }
+    }
+
+    /// Runs iterations of a scheduler without a thread until there is a result. Calls have theirs before the first.
     pub(super) fn run_until<T>(&self, mut result: impl FnMut() -> Option<T>) -> T {
+        self.handle_messages();
         loop {
             if let Some(result) = result() {
                 return result;

@@ -620,6 +620,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if self.is_running {
             self.output_queue.request_stop();
+            self.model.handle_messages();
         }
     }
 }

@@ -10,7 +10,7 @@ rustup -q target add wasm32-wasip1
 export CARGO_TARGET_WASM32_WASIP1_RUNNER="node $PWD/tests/wasm/run.mjs"
 # The stack is in the memory of a module, which has 1 MB of it by default.
 simd="-C target-feature=+simd128 -C link-arg=-zstack-size=4194304"
-everything=(tabla-{core,quant,format,plan,text,speech,cpu,load,tools} tabla)
+everything=(tabla-{core,quant,format,plan,text,audio,speech,cpu,load,tools} tabla)
 packages=("$@")
 [ "$#" -gt 0 ] || packages=("${everything[@]}")
 logs="$PWD/target/platforms/wasm"

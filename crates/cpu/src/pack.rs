@@ -116,7 +116,10 @@ struct PackJob<'a> {
 impl PackedWeights {
     /// Packs weights of a program using `threads` threads.
     pub(super) fn new(program: &Program, specs: &PackSpecs, threads: usize) -> Result<Self> {
-        let bytes = specs.values().map(PackSpec::bytes).sum();
+        let sum = |sum: usize, spec: &PackSpec| sum.checked_add(spec.bytes());
+        let Some(bytes) = specs.values().try_fold(0, sum) else {
+            bail!(Memory, "packed weights exceed the address space");
+        };
         let mut arena = Arena::new(bytes)?;
         arena.use_huge_pages(bytes);
         let mut panels = BTreeMap::new();

@@ -3,7 +3,7 @@
 use super::kernel::Launch;
 use super::launches::{Target, in_place, is_stored};
 use super::link::{ArenaLayout, Buffers};
-use super::pack::{PackSpec, PackSpecs};
+use super::pack::PackSpecs;
 use std::collections::BTreeMap;
 use tabla_core::error::Result;
 use tabla_core::exec::{Layout, Program};
@@ -45,7 +45,7 @@ impl MemoryUsage {
             (codes.len() + scales) as u64
         });
         Ok(Self {
-            packed: packed.values().map(PackSpec::bytes).sum::<usize>() as u64,
+            packed: packed.values().map(|spec| spec.bytes() as u64).sum(),
             mapped: mapped.sum(),
             buffers: layout.bytes as u64,
         })

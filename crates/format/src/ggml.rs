@@ -253,7 +253,7 @@ fn tensor(r: &mut Reader<'_>, shard: usize) -> Result<TensorInfo> {
     let dtype = tensor_type(type_id, &name, type_at)?;
     let bytes = data_bytes(&name, dtype, &dims, at)?;
     let offset = to_u64(r.at);
-    r.take(usize::try_from(bytes).unwrap_or(usize::MAX), &name)?;
+    r.take_u64(bytes, &name)?;
     Ok(TensorInfo {
         name,
         dtype,

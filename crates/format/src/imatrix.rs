@@ -156,14 +156,14 @@ fn from_list(bytes: &[u8]) -> Result<HashMap<String, Vec<f32>>> {
                 "a name of {length} bytes is over the limit of {NAME_BYTES_MAX}"
             );
         }
-        let name = r.take(usize::try_from(length).unwrap_or(usize::MAX), "a name")?;
+        let name = r.take_u64(u64::from(length), "a name")?;
         let Ok(name) = str::from_utf8(name) else {
             bail!(Format, "name \"{}\" is not UTF-8", name.escape_ascii());
         };
         let calls = r.u32("a number of calls")?;
         let values = r.u32("a number of columns")?;
-        let length = usize::try_from(values).ok().and_then(|n| n.checked_mul(4));
-        let values = r.take(length.unwrap_or(usize::MAX), "the columns of a matrix")?;
+        let length = u64::from(values).saturating_mul(4);
+        let values = r.take_u64(length, "the columns of a matrix")?;
         // The values are sums over the calls, or means if the number of calls is 0.
         let divisor = if calls == 0 { 1.0 } else { calls as f32 };
         let values = values.as_chunks().0.iter();

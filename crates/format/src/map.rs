@@ -44,6 +44,13 @@ impl Bytes {
         }
         if cfg!(any(miri, target_family = "wasm")) {
             // Neither maps files.
+            if isize::try_from(before.len()).is_err() {
+                bail!(
+                    TooLarge,
+                    "{} bytes, but a file is read into memory here and has at most 2 GiB; split the model into several files",
+                    before.len()
+                );
+            }
             return Ok(Self::memory(
                 std::fs::read(path).map_err(|e| io("read failed", e))?,
             ));

@@ -23,7 +23,13 @@ impl<'a> Reader<'a> {
 
     /// Returns the next `len` bytes and advances.
     pub(super) fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8]> {
-        let Some((taken, _)) = self.rest().split_at_checked(len) else {
+        self.take_u64(to_u64(len), what)
+    }
+
+    /// Same as [`Self::take`], for lengths that exceed the address space of targets of 32 bits.
+    pub(super) fn take_u64(&mut self, len: u64, what: &str) -> Result<&'a [u8]> {
+        let in_memory = usize::try_from(len).ok();
+        let Some((taken, _)) = in_memory.and_then(|len| self.rest().split_at_checked(len)) else {
             bail!(
                 Format,
                 "truncated: header byte {}: {what} needs {len} bytes, the file has {} left; \
@@ -33,7 +39,7 @@ impl<'a> Reader<'a> {
             );
         };
         // Cannot overflow: `len` bytes are left.
-        self.at = self.at.saturating_add(len);
+        self.at = self.at.saturating_add(taken.len());
         Ok(taken)
     }
 

@@ -44,7 +44,7 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Result<Header> {
             "a header of {length} bytes is over the limit of {HEADER_BYTES_MAX}"
         );
     }
-    let text = r.take(usize::try_from(length).unwrap_or(usize::MAX), "the header")?;
+    let text = r.take_u64(length, "the header")?;
     let entries: Entries<TensorEntry> =
         serde_json::from_slice(text).map_err(|e| json_error("the header", &e))?;
     let data = to_u64(r.at);

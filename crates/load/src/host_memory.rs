@@ -4,8 +4,19 @@ use std::fs::read_to_string;
 use std::path::Path;
 
 /// Returns the free memory of the host in bytes, within the limits of its control groups; `u64::MAX` if
-/// unknown.
+/// unknown. In WebAssembly, the bytes that the memory of the module can still grow by.
 pub(super) fn host_free_bytes() -> u64 {
+    #[cfg(target_arch = "wasm32")]
+    return (1 << 32) - ((std::arch::wasm32::memory_size::<0>() as u64) << 16);
+    #[cfg(not(target_arch = "wasm32"))]
+    system_free_bytes()
+}
+
+#[cfg_attr(
+    target_arch = "wasm32",
+    expect(dead_code, reason = "a module has no files of a system")
+)]
+fn system_free_bytes() -> u64 {
     let limit = group_free_bytes(Path::new("/sys/fs/cgroup"), "/proc/self/cgroup");
     let free = available_bytes("/proc/meminfo").into_iter().chain(limit);
     free.min().unwrap_or(u64::MAX)

@@ -148,15 +148,15 @@ impl Scheduler {
         }
     }
 
-    /// Handles the messages that have arrived, and runs one iteration.
-    pub(super) fn advance(&mut self, request_queue: &RequestQueue) {
+    /// Handles the messages that have arrived, and ends cancelled requests.
+    pub(super) fn handle_messages(&mut self, request_queue: &RequestQueue) {
         for _ in 0..MESSAGES_MAX {
             let Received::Message(message) = request_queue.receive(WaitPolicy::NoWait) else {
                 break;
             };
             self.handle(message);
         }
-        self.run_iteration();
+        self.end_cancelled();
     }
 
     fn handle(&mut self, message: Message) {
@@ -200,7 +200,7 @@ impl Scheduler {
     }
 
     /// Runs one iteration: a chunk and a burst. Returns whether there was work.
-    fn run_iteration(&mut self) -> bool {
+    pub(super) fn run_iteration(&mut self) -> bool {
         self.end_cancelled();
         if let Err(e) = reserve::check() {
             self.fail(&e);
