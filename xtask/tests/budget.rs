@@ -60,7 +60,7 @@ const BUDGETS: &[Budget] = &[
     },
     Budget {
         what: "lines of Rust without tests",
-        most: 169_400,
+        most: 169_600,
         count: || {
             let folders = ["src", "crates", "cli/src", "shaders/src"];
             Some(
