@@ -2,7 +2,7 @@
 # Runs the tests as WebAssembly without threads in Node: the kernels with SIMD128, and the library. Then builds the module
 # of the C ABI and tests it.
 #   tests/platforms/wasm.sh [PACKAGE...]
-# Without arguments, all packages and the module: about 20 minutes. Prints a row for each package.
+# Without arguments, all packages and the module. Prints a row for each package.
 source "$(dirname "$0")/common.sh"
 need node nodejs
 check_packages
@@ -36,7 +36,7 @@ done
 module() {
     local link="-C link-arg=--export=malloc -C link-arg=--export=free -C link-arg=--export=__wasm_call_ctors"
     CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS="$simd --cfg tabla_level=\"simd128\" --cfg tabla_model=\"none\" $link" \
-        cargo build --profile wasm --target wasm32-wasip1 --target-dir target/wasm -p tabla-capi --no-default-features --features reserve
+        cargo build --profile wasm --target wasm32-wasip1 --target-dir target/wasm -p tabla-capi --no-default-features --features reserve || return
     models=("$PWD/models/story.gguf")
     [ -z "${TABLA_TESTDATA:-}" ] || models+=("$TABLA_TESTDATA"/gguf/*.gguf)
     node tests/wasm/module.mjs target/wasm/wasm32-wasip1/wasm/tabla.wasm "$program" "${models[@]}"

@@ -108,6 +108,7 @@ for (const model of models) {
     const { answer, rate } = library.generate(library.load(model), PROMPT, TOKENS);
     const args = ["run", "-m", model, "-p", PROMPT, "-n", String(TOKENS), "--temp", "0", "--device", "cpu", "--precision", "exact", "-q"];
     const native = execFileSync(program, args, { env: { ...env, TABLA_CPU: "scalar" }, encoding: "utf8" });
+    assert.notEqual(answer.trim(), "", model);
     assert.equal(answer.trim(), native.trim().replace(PROMPT, "").trim(), model);
     console.log(`${model}: ${rate.toFixed(1)} tokens/s, same text as the scalar kernels`);
 }
@@ -115,6 +116,6 @@ for (const model of models) {
 // Invalid files are errors, after which the same instance goes on.
 const library = await Library.open();
 assert.throws(() => library.load("/nothing.gguf"), /no such file/);
-assert.throws(() => library.load(file), /not a model|magic|format|unknown/i);
+assert.throws(() => library.load(resolve(file)), /unknown file format/);
 assert.throws(() => library.check(library.exports.tabla_free_model(12345)), /handle/);
 console.log("ok");

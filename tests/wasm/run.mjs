@@ -41,7 +41,11 @@ function start(args) {
 }
 
 async function test([program, ...filters]) {
-    const { text } = await start([program, ...filters, "--list", "--format", "terse"]);
+    const { status, text } = await start([program, ...filters, "--list", "--format", "terse"]);
+    if (status !== 0) {
+        stdout.write(`${text.slice(-4000)}\n${program}: listing the tests failed, exit status ${status}\n`);
+        exit(1);
+    }
     const listed = text.split("\n").filter((line) => line.endsWith(": test"));
     const names = listed.map((line) => line.slice(0, -": test".length));
     const failed = [];

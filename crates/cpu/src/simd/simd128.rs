@@ -78,12 +78,6 @@ fn to_f16(v: v128) -> v128 {
     v128_or(sign, v128_bitselect(nan, number, is_nan))
 }
 
-/// The low halves of the lanes of two vectors.
-#[inline(always)]
-fn low_halves(a: v128, b: v128) -> v128 {
-    u16x8_narrow_i32x4(a, b)
-}
-
 /// The sums of neighbours: of `a` in the lower half, of `b` in the upper one.
 #[inline(always)]
 fn pair_sums(a: v128, b: v128) -> v128 {
@@ -215,7 +209,7 @@ impl Simd for Simd128 {
     fn store_f16(self, y: &mut [u16], v: v128) {
         let y: &mut [u16; 4] = y.first_chunk_mut().expect("a full vector");
         let bits = to_f16(v);
-        let [low, _]: [[u16; 4]; 2] = bytemuck::cast(low_halves(bits, bits));
+        let [low, _]: [[u16; 4]; 2] = bytemuck::cast(u16x8_narrow_i32x4(bits, bits));
         *y = low;
     }
 
